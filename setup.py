@@ -31,23 +31,22 @@ DIRECTIVES = {"auto_pickle": False, "binding": False}
 
 OPTIMIZATION = {
     "-O3": (
-        "core.client", "core.dispatch", "core.output", "core.turn", "data.streams.entries",
-        "data.streams.entry_replies", "data.streams.xack", "data.streams.xclaim", "data.streams.xpending",
-        "data.streams.xrange", "data.streams.xread", "engine.delivery", "engine.group", "engine.listpack",
-        "engine.node_check", "engine.pel", "engine.rax", "engine.stream",
+        "arrow.decode", "arrow.encode", "arrow.text", "core.client", "core.dispatch", "core.output", "core.turn",
+        "data.streams.entries", "data.streams.entry_replies", "data.streams.xack", "data.streams.xclaim",
+        "data.streams.xpending", "data.streams.xrange", "data.streams.xread", "engine.delivery", "engine.group",
+        "engine.listpack", "engine.node_check", "engine.pel", "engine.rax", "engine.stream",
         "persistence.aof.buffer", "persistence.rdb.load_stream", "persistence.rdb.lzf", "persistence.rdb.window",
-        "protocol.reply", "protocol.request", "protocol.request_bytes", "spark.arrow.decode", "spark.arrow.encode",
-        "spark.arrow.text",
+        "protocol.reply", "protocol.request", "protocol.request_bytes",
     ),
     "-Os": (
-        "core.args", "core.capability", "core.histogram", "core.keyspace", "core.transaction",
-        "data.streams.arguments", "data.streams.splitting", "data.streams.xdel", "data.streams.xgroup",
-        "data.streams.xinfo", "debug.crash", "engine.flushed", "engine.lcs", "engine.listener",
-        "engine.pel_check", "engine.pel_probe", "engine.split", "engine.stream_remains", "memory.eviction",
-        "observe.monitor", "observe.rates", "persistence.aof.command_writer", "persistence.rdb.codes",
-        "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write", "pubsub.events",
-        "replication.durability", "replication.refusals", "scripting.functions", "scripting.lua", "scripting.sandbox",
-        "scripting.scripts", "scripting.stage", "spark.arrow.casts", "spark.arrow.recast",
+        "arrow.casts", "arrow.recast", "core.args", "core.capability", "core.histogram", "core.keyspace",
+        "core.transaction", "data.streams.arguments", "data.streams.splitting", "data.streams.xdel",
+        "data.streams.xgroup", "data.streams.xinfo", "debug.crash", "engine.flushed", "engine.lcs",
+        "engine.listener", "engine.pel_check", "engine.pel_probe", "engine.split", "engine.stream_remains",
+        "memory.eviction", "observe.monitor", "observe.rates", "persistence.aof.command_writer",
+        "persistence.rdb.codes", "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write",
+        "pubsub.events", "replication.durability", "replication.refusals", "scripting.functions",
+        "scripting.lua", "scripting.sandbox", "scripting.scripts", "scripting.stage",
     ),
 }  # fmt: skip
 """Modules, below streamd, that are not compiled with -O2: those in which most of the time of a request is spent, where what more

@@ -38,7 +38,7 @@ from benchmarks.spark_pipeline import STREAM, fill
 from streamd.disk import Disk
 
 if TYPE_CHECKING:
-    from streamd.spark.archive.staging import Engine
+    from streamd.archive.staging import Engine
 
 
 @dataclass(frozen=True)
@@ -113,24 +113,23 @@ class Took:
 
 def make_engine(options: dict[str, str], way: Way) -> Engine:
     if not way.by_spark:
-        from streamd.spark.archive.staging import LocalEngine
+        from streamd.archive.staging import LocalEngine
 
         return LocalEngine(options, Disk())
     import streamd.spark
-    from streamd.spark.archive.run import engine_options
-    from streamd.spark.archive.spark_engine import SparkEngine
+    from streamd.spark.archive_engine import SparkEngine
 
     # There is one session in a process; the bucket is known to it because that is told before it starts.
     session = streamd.spark.session("archiving", master="local[2]", config={"spark.log.level": "ERROR"})
-    return SparkEngine(session, engine_options(options))
+    return SparkEngine(session, options)
 
 
 def run_once(server: Server, path: str, way: Way) -> Took:
     """Archive what is there."""
-    from streamd.spark.archive.manifest_log import ManifestLog
-    from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-    from streamd.spark.archive.run import Archiver, ArchiveSettings
-    from streamd.spark.archive.tables import OpenTables
+    from streamd.archive.archiver import Archiver, ArchiveSettings
+    from streamd.archive.manifest_log import ManifestLog
+    from streamd.archive.open_format import TYPED_NAME, TableConfig
+    from streamd.archive.publishing import OpenTables
 
     class TimedTables(OpenTables):
         seconds = 0.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamd.spark.report.drawing import Drawing, series_colour
+from streamd.report.drawing import Drawing, series_colour
 
 __all__ = ["NS_PER_MS", "SHARES", "Delays", "draw", "histogram_lines", "show_ms"]
 

@@ -14,7 +14,7 @@ import click
 from benchmarks.cases import Row
 from benchmarks.report import RESULTS, rows_of
 from benchmarks.servers import BASE
-from streamd.spark.report.drawing import Drawing
+from streamd.report.drawing import Drawing
 
 __all__ = ["SHOWN", "draw", "read_rows"]
 

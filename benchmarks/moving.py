@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.servers import Server, describe_machine, start_server
-from streamd.spark.moving.files import FORMATS
+from streamd.transfer.files import FORMATS
 
 WIDTH = 100
 STREAM = "readings"
@@ -36,9 +36,9 @@ CHUNK = 1_000
 def fill(server: Server, rows: int) -> None:
     import pyarrow as pa
 
-    from streamd.spark.arrow.encode import XAddEncoder
-    from streamd.spark.wire.connection import connect
-    from streamd.spark.wire.options import ConnectionOptions
+    from streamd.arrow.encode import XAddEncoder
+    from streamd.client.connection import connect
+    from streamd.client.options import ConnectionOptions
 
     names = ["id", "sensor", "celsius", "room"]
     encoder = XAddEncoder(

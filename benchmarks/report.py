@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.cases import Cell, Row
 from benchmarks.servers import BASE, NAMES
-from streamd.spark.report.drawing import Drawing
+from streamd.report.drawing import Drawing
 
 __all__ = ["markdown", "picture", "rows_of", "shortfalls", "show", "table_of", "write"]
 

@@ -24,12 +24,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.servers import Server, describe_machine, make_request, start_server
+
+if TYPE_CHECKING:
+    from streamd.archive.staging import Engine
 
 WIDTH = 116
 STREAM = "readings"
@@ -148,11 +152,11 @@ def transfer(bench: Bench, schema: object) -> int:
             return [InputPartition(n) for n in range(parts)]
 
         def read(self, partition: InputPartition) -> Iterator[object]:
-            from streamd.spark.arrow.decode import EntryDecoder
-            from streamd.spark.collector import collector_paused
-            from streamd.spark.source.ranges import read_range
-            from streamd.spark.source.read_options import SourceOptions
+            from streamd.arrow.decode import EntryDecoder
             from streamd.spark.source.schema import table_layout
+            from streamd.transfer.collector_pause import collector_paused
+            from streamd.transfer.ranges import read_range
+            from streamd.transfer.read_options import SourceOptions
 
             options = SourceOptions.parse(self.options)
             layout = table_layout(self.schema, options)
@@ -312,14 +316,14 @@ def to_parquet(bench: Bench) -> int:
     return bench.rows
 
 
-def archive_by(bench: Bench, spark: object | None) -> int:
+def archive_by(bench: Bench, engine: Engine | None) -> int:
     """Everything into a new archive, without the trim at the end: the stream is needed again."""
-    from streamd.spark.archive.run import ArchiveSettings, archive
+    from streamd.archive.archiver import ArchiveSettings, archive
 
     path = bench.folder / "archive"
     shutil.rmtree(path, ignore_errors=True)
     settings = ArchiveSettings(hot_window_ms=0, trim=False)
-    found = archive(str(path), {**bench.options, "stream": STREAM}, spark=spark, settings=settings)
+    found = archive(str(path), {**bench.options, "stream": STREAM}, engine=engine, settings=settings)
     if not found.is_success or found.rows != bench.rows:
         raise SystemExit(f"archived {found.rows} of {bench.rows}: {[each.error for each in found.streams]}")
     return bench.rows
@@ -330,7 +334,9 @@ def archive_here(bench: Bench) -> int:
 
 
 def archive_by_spark(bench: Bench) -> int:
-    return archive_by(bench, bench.spark)
+    from streamd.spark.archive_engine import SparkEngine
+
+    return archive_by(bench, SparkEngine(bench.spark, bench.options))
 
 
 def read_history(bench: Bench) -> int:

@@ -30,9 +30,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import streamd.embedded
 import streamd.spark
+from streamd.archive.archiver import ArchiveSettings, archive
 from streamd.cli.report import ReportRequest, make_report
 from streamd.spark.analytics import aggregates
-from streamd.spark.archive.run import ArchiveSettings, archive
 
 READINGS = "readings"
 BY_MINUTE = "readings:by-minute"

@@ -19,6 +19,8 @@
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
 
+    archive        archive_errors
+    client         client_errors
     console        connection, sessions
     core           http_guard, listening
     data           migration
@@ -28,7 +30,8 @@ a test compares this list with the tree:
     serve          tls
     settings       config, kinds
     shell          caller
-    spark          errors, archive/errors, moving/errors, source/offsets, source/partitions, source/planner
+    spark          spark_errors, source: offsets, planner
+    transfer       move_error, partitions
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """

@@ -42,7 +42,7 @@ def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **
     """Show how far STREAMS (default: all) are archived at PATH, and what prevents trimming."""
     options = collect_options(server)
     with errors_in_one_line():
-        from streamd.spark.archive.status import read_status
+        from streamd.archive.status import read_status
 
         found = read_status(path, None if offline else options, list(streams) or None)
         if as_json:
@@ -94,11 +94,11 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json
     if options and not live:
         raise click.UsageError("no server is needed without --live")
     with errors_in_one_line():
-        from streamd.spark.archive.layout import Layout
-        from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
-        from streamd.spark.archive.same_stream import live_faults
-        from streamd.spark.archive.verify import verify_archive
-        from streamd.spark.wire.options import ConnectionOptions
+        from streamd.archive.layout import Layout
+        from streamd.archive.manifest_log import ManifestLog, archived_streams
+        from streamd.archive.same_stream import live_faults
+        from streamd.archive.verify import verify_archive
+        from streamd.client.options import ConnectionOptions
 
         layout = Layout(path)
         layout.check()
@@ -155,7 +155,7 @@ def restore(
     """Put archived entries of STREAM back into a stream, with their IDs."""
     options = collect_options(server)
     with errors_in_one_line():
-        from streamd.spark.archive.restore import restore as put_back
+        from streamd.archive.restore import restore as put_back
 
         low, high = parse_range(since, until)
         with bar(into, None, unit="entries", is_wanted=not as_json) as progress:
@@ -211,8 +211,8 @@ def delete(
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json needs --yes or --dry-run")
     with errors_in_one_line():
-        from streamd.spark.archive.delete import delete as delete_entries
-        from streamd.spark.archive.delete import fixed_ranges
+        from streamd.archive.delete import delete as delete_entries
+        from streamd.archive.delete import fixed_ranges
 
         ranges = [parse_whole_id(each) for each in named]
         if since is not None or until is not None:
@@ -246,7 +246,7 @@ def delete(
 
 def parse_whole_id(text: str) -> tuple[int, int]:
     """The range of a single ID, written in full."""
-    from streamd.spark.wire.ids import parse_entry_id
+    from streamd.client.points import parse_entry_id
 
     try:
         number = parse_entry_id(text)
@@ -259,7 +259,7 @@ def parse_whole_id(text: str) -> tuple[int, int]:
 
 def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
     """The IDs [low, high] between two points, each an ID or a time."""
-    from streamd.spark.wire.ids import MAX_ID, MIN_ID
+    from streamd.client.points import MAX_ID, MIN_ID
 
     now_ms = int(time.time() * 1000)
     low = MIN_ID if since is None else parse_when(since, now_ms, is_end=False)
@@ -268,7 +268,7 @@ def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
 
 
 def parse_when(text: str, now_ms: int, *, is_end: bool) -> int:
-    from streamd.spark.source.read_options import Bound
+    from streamd.transfer.read_options import Bound
 
     # Anything in the form of an ID is one; a bare number is a time in ms, which is also the ID of its millisecond.
     try:

@@ -74,11 +74,11 @@ def publish(
     if malformed := [each for each in properties if "=" not in each]:
         raise click.UsageError(f"--property {malformed[0]}: it must have the form name=value")
     with errors_in_one_line():
-        from streamd.spark.archive import tables
-        from streamd.spark.archive.kept_tables import drop_table
-        from streamd.spark.archive.layout import Layout
-        from streamd.spark.archive.open_table import PLAIN_NAME, TYPED_NAME, TableConfig
-        from streamd.spark.archive.table_columns import canonical
+        from streamd.archive import publishing
+        from streamd.archive.kept_tables import drop_table
+        from streamd.archive.layout import Layout
+        from streamd.archive.open_format import PLAIN_NAME, TYPED_NAME, TableConfig
+        from streamd.archive.published_columns import canonical
 
         layout = Layout(path)
         if drop:
@@ -95,7 +95,7 @@ def publish(
             pattern=pattern,
         )
         with bar(config.name, None, unit="entries", is_wanted=not as_json) as progress:
-            found = tables.publish(layout, config, progress=progress)
+            found = publishing.publish(layout, config, progress=progress)
     for stream in sorted(set(streams).difference(found)):
         say(f"{in_one_line(stream)} is not archived yet", err=True)
     if as_json:

@@ -19,6 +19,8 @@ from streamd.printable import in_one_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streamd.archive.staging import Engine
+
 __all__ = ["run"]
 
 Progress = Callable[[str, str, int, int], None]
@@ -97,8 +99,8 @@ def run(
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
-        from streamd.spark.archive.open_table import TableConfig
-        from streamd.spark.archive.run import ArchiveSettings, archive, check_before_spark
+        from streamd.archive.archiver import ArchiveSettings, archive, check_before_spark
+        from streamd.archive.open_format import TableConfig
 
         settings = ArchiveSettings(
             hot_window_ms=keep,
@@ -113,12 +115,12 @@ def run(
             lock_wait_ms=wait,
             publish=tuple(map(TableConfig, publish)),
         )
-        spark = None
+        copier = None
         if (engine or default_engine(master, confs)) == "spark":
             check_before_spark(path, options)
-            spark = session_or_advice(master, confs)
+            copier = spark_engine(session_or_advice(master, confs), options)
         with shown(enabled=not as_json) as progress:
-            report = archive(path, options, spark=spark, settings=settings, progress=progress)
+            report = archive(path, options, engine=copier, settings=settings, progress=progress)
         if as_json:
             say(json.dumps(report.to_json()))
         else:
@@ -127,7 +129,7 @@ def run(
 
 
 def default_engine(master: str | None, confs: tuple[str, ...]) -> str:
-    from streamd.spark.errors import JavaMissingError
+    from streamd.spark.spark_errors import JavaMissingError
 
     if master is not None or confs:
         return "spark"
@@ -143,12 +145,18 @@ def default_engine(master: str | None, confs: tuple[str, ...]) -> str:
 
 
 def session_or_advice(master: str | None, confs: tuple[str, ...]) -> SparkSession:
-    from streamd.spark.errors import JavaMissingError
+    from streamd.spark.spark_errors import JavaMissingError
 
     try:
         return make_session("streamd archive", master, confs)
     except (click.ClickException, JavaMissingError) as error:
         raise click.ClickException(f"{error}. Without Spark and Java: --engine local") from None
+
+
+def spark_engine(spark: SparkSession, options: dict[str, str]) -> Engine:
+    from streamd.spark.archive_engine import SparkEngine
+
+    return SparkEngine(spark, options)
 
 
 @contextmanager

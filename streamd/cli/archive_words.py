@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def duration(text: str) -> int:
-    from streamd.spark.wire.ids import parse_duration_ms
+    from streamd.client.points import parse_duration_ms
 
     try:
         return parse_duration_ms(text)

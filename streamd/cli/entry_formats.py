@@ -65,7 +65,7 @@ def refuse_file(path: str, done: str) -> None:
 def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:
     """Write entries.
 
-    form  one of FORMATS (moving/files.py), or `table`
+    form  one of FORMATS (transfer/files.py), or `table`
     out   a file; None: the standard output
     Raises OSError.
     """
@@ -120,7 +120,7 @@ def write_arrow(batches: Iterator[pa.RecordBatch], file: BinaryIO, *, is_seekabl
 
 def looked_ahead(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema of the batches, and all of them."""
-    from streamd.spark.arrow.entry_table import default_schema
+    from streamd.arrow.entry_table import default_schema
 
     first = next(batches, None)
     return (default_schema(), iter(())) if first is None else (first.schema, itertools.chain([first], batches))
@@ -182,7 +182,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.StringArray:
     """The rows of a batch of the default table, each with the end of its line."""
     import pyarrow.compute as pc
 
-    from streamd.spark.arrow.text import time_texts
+    from streamd.arrow.text import time_texts
 
     ids, ms, seq, times, streams, fields = batch.columns
     stream = json_text(plain(streams[0].as_buffer().to_pybytes())) if batch.num_rows else ""
@@ -196,7 +196,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.StringArray:
 
 
 def shown_fields(fields: pa.ListArray) -> pa.StringArray:
-    from streamd.spark.arrow.text import field_texts
+    from streamd.arrow.text import field_texts
 
     return field_texts(fields, lambda row: json_text(plain(fields[row].as_py())))
 
@@ -209,7 +209,7 @@ def write_texts(texts: pa.StringArray, file: BinaryIO) -> None:
 
 def is_default(batch: pa.RecordBatch) -> bool:
     """Whether it is of the default table: whole entries of one stream."""
-    from streamd.spark.arrow.entry_table import default_schema
+    from streamd.arrow.entry_table import default_schema
 
     return bool(batch.schema.equals(default_schema()))
 
@@ -223,7 +223,7 @@ def write_csv(batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    from streamd.spark.arrow.text import time_texts
+    from streamd.arrow.text import time_texts
 
     is_first = True
     for batch in batches:
@@ -273,7 +273,7 @@ def table_lines(batch: pa.RecordBatch, widths: dict[str, int]) -> pa.StringArray
     """The lines of a batch of the default table."""
     import pyarrow.compute as pc
 
-    from streamd.spark.arrow.text import pair_texts, time_texts
+    from streamd.arrow.text import pair_texts, time_texts
 
     ids, _, _, times, _, fields = batch.columns
     shown = pair_texts(fields, lambda row: on_a_line(str(table_cell(plain(fields[row].as_py())))))

@@ -15,13 +15,13 @@ from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.printable import in_one_line
-from streamd.spark.moving.files import FORMATS, format_of
+from streamd.transfer.files import FORMATS, format_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamd.spark.wire.connection import Connection
-    from streamd.spark.wire.options import ConnectionOptions
+    from streamd.client.connection import Connection
+    from streamd.client.options import ConnectionOptions
 
 __all__ = ["command"]
 
@@ -48,9 +48,9 @@ def command(
         raise click.UsageError("name what to export: STREAM..., or --pattern")
     options = collect_options(server)
     with errors_in_one_line():
-        from streamd.spark.archive.live_stream import need_state
-        from streamd.spark.wire.connection import connect
-        from streamd.spark.wire.options import ConnectionOptions
+        from streamd.archive.live_stream import need_state
+        from streamd.client.connection import connect
+        from streamd.client.options import ConnectionOptions
 
         place = ConnectionOptions.parse(options)
         with connect(place) as connection:
@@ -84,14 +84,14 @@ def command(
 
 
 def find_streams(connection: Connection, pattern: str) -> list[str]:
-    from streamd.spark.source.partitions import find_streams
-    from streamd.spark.source.read_options import SourceOptions
+    from streamd.transfer.partitions import find_streams
+    from streamd.transfer.read_options import SourceOptions
 
     return find_streams(connection, SourceOptions(stream_pattern=pattern))
 
 
 def to_pipe(connection: Connection, place: ConnectionOptions, names: list[str], form: str) -> None:
-    from streamd.spark.archive.live_stream import need_state
+    from streamd.archive.live_stream import need_state
 
     try:
         check_output(form, None)
@@ -105,14 +105,14 @@ def to_pipe(connection: Connection, place: ConnectionOptions, names: list[str], 
 
 def in_folder(names: list[str], form: str, to: str) -> list[str]:
     """The files of streams in a folder."""
-    from streamd.spark.archive.layout import folder_name
+    from streamd.archive.layout import folder_name
 
     return [os.path.join(to, folder_name(name) + FORMATS[form][0]) for name in names]
 
 
 def refuse_files(paths: list[str]) -> None:
     """Raise click.ClickException for a file that is there, or for one beside it that belongs to an export."""
-    from streamd.spark.moving.load import STATE_SUFFIX
+    from streamd.transfer.loading import STATE_SUFFIX
 
     for path in paths:
         for each in (path, path + STATE_SUFFIX):
@@ -121,10 +121,10 @@ def refuse_files(paths: list[str]) -> None:
 
 def export(connection: Connection, place: ConnectionOptions, name: str, form: str, path: str) -> None:
     """One stream to a file. Raises StreamdError, OSError."""
+    from streamd.client.points import parse_entry_id
     from streamd.disk import Disk, replace_file
-    from streamd.spark.moving.load import STATE_SUFFIX
-    from streamd.spark.moving.state import read_state
-    from streamd.spark.wire.ids import parse_entry_id
+    from streamd.transfer.loading import STATE_SUFFIX
+    from streamd.transfer.stream_copy import read_state
 
     state = read_state(connection, name)
     gone, rows = state.pending_ids, 0
@@ -152,7 +152,7 @@ def export(connection: Connection, place: ConnectionOptions, name: str, form: st
 
 def read(place: ConnectionOptions, name: str, last: int) -> Iterator[pa.RecordBatch]:
     """The entries up to an ID."""
-    from streamd.spark.archive.live_stream import read_entries
-    from streamd.spark.arrow.entry_table import default_table
+    from streamd.archive.live_stream import read_entries
+    from streamd.arrow.entry_table import default_table
 
     return read_entries(place, name, 0, last, default_table())

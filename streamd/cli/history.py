@@ -14,7 +14,7 @@ from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
 from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
-from streamd.spark.moving.files import FORMATS
+from streamd.transfer.files import FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ def history(
         refuse_file(out, "written")
     options = collect_options(server)
     with errors_in_one_line():
-        from streamd.spark.wire.ids import format_entry_id
+        from streamd.client.points import format_entry_id
 
         low, high = parse_range(since, until)
         there = check_stream(options, stream, path)
@@ -100,11 +100,11 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> int:
 
     Raises StreamdError when the server cannot be reached, or the stream is neither there nor in the archive.
     """
-    from streamd.spark.archive.layout import Layout
-    from streamd.spark.archive.live_stream import find_state, need_state
-    from streamd.spark.archive.manifest_log import ManifestLog
-    from streamd.spark.wire.connection import connect
-    from streamd.spark.wire.options import ConnectionOptions
+    from streamd.archive.layout import Layout
+    from streamd.archive.live_stream import find_state, need_state
+    from streamd.archive.manifest_log import ManifestLog
+    from streamd.client.connection import connect
+    from streamd.client.options import ConnectionOptions
 
     with connect(ConnectionOptions.parse(options)) as connection:
         if path is None:
@@ -128,15 +128,15 @@ def counted(batches: Iterable[pa.RecordBatch], progress: Callable[[int], None]) 
 
 def read_here(options: dict[str, str], limit: int | None) -> Iterator[pa.RecordBatch]:
     """The entries, read in this process, without Spark; from an archive it may be more than `limit`."""
-    from streamd.spark.archive.full_history import end_read, plan_history, read_part
-    from streamd.spark.arrow.entry_table import default_table
-    from streamd.spark.source.read_options import SourceOptions
-    from streamd.spark.wire.ids import MAX_ID, parse_entry_id
+    from streamd.archive.full_history import end_read, plan_history, read_part
+    from streamd.arrow.entry_table import default_table
+    from streamd.client.points import MAX_ID, parse_entry_id
+    from streamd.transfer.read_options import SourceOptions
 
     source = SourceOptions.parse(options)
     table = default_table()
     if source.archive is None:
-        from streamd.spark.archive.live_stream import read_entries
+        from streamd.archive.live_stream import read_entries
 
         low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
         yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table, limit=limit)

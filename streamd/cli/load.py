@@ -1,4 +1,4 @@
-"""`streamd load`: the rows of files to streams. The work is done in `streamd/spark/moving/load.py`."""
+"""`streamd load`: the rows of files to streams. The work is done in `streamd/transfer/loading.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.printable import in_one_line
-from streamd.spark.moving.files import FORMATS
+from streamd.transfer.files import FORMATS
 
 __all__ = ["command"]
 
@@ -79,9 +79,9 @@ def command(
         raise click.UsageError("--replace needs the groups and IDs of the export: not with --no-groups or --new-ids")
     options = collect_options(server)
     with errors_in_one_line():
-        from streamd.spark.moving.files import Roles
-        from streamd.spark.moving.load import LoadSettings, find_files, load
-        from streamd.spark.wire.options import ConnectionOptions
+        from streamd.client.options import ConnectionOptions
+        from streamd.transfer.files import Roles
+        from streamd.transfer.loading import LoadSettings, find_files, load
 
         files = find_files(paths, form)
         settings = LoadSettings(

@@ -16,16 +16,15 @@ from streamd.cli.archive import parse_range
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.client.client_errors import MissingStreamError, ServerError
+from streamd.client.connection import Connection, connect
+from streamd.client.key_names import stream_key
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import format_entry_id, parse_duration_ms
 from streamd.disk import replace_file
 from streamd.printable import printable
-from streamd.spark.archive.errors import absent
-from streamd.spark.errors import ServerError
-from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
-from streamd.spark.report.profile import Profile, frame_profile
-from streamd.spark.wire.connection import Connection, connect
-from streamd.spark.wire.ids import format_entry_id, parse_duration_ms
-from streamd.spark.wire.names import stream_key
-from streamd.spark.wire.options import ConnectionOptions
+from streamd.report import Report, collect, publish, render_html, render_json, write_tables
+from streamd.report.profile import Profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +122,7 @@ def make_report(request: ReportRequest, *, spark: SparkSession | None = None) ->
                 connection.command("XINFO", "STREAM", stream_key(request.stream))
             except ServerError as error:
                 if error.is_missing_key:
-                    raise absent(request.stream) from None
+                    raise MissingStreamError(request.stream) from None
                 raise
             _write(request, connection, _collect(request, connection, spark))
     except OSError as error:
@@ -175,6 +174,8 @@ def spark_profile(spark: SparkSession, request: ReportRequest, fields: Sequence[
     if request.archive is not None:
         options["archive"] = request.archive
     frame = spark.read.format("streamd").schema(StructType(columns)).options(**options).load()
+    from streamd.spark.frames import frame_profile
+
     return frame_profile(frame, fields=fields, prefix=PREFIX)
 
 

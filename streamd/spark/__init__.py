@@ -9,9 +9,8 @@ Options: docs/spark-options.md. Needs PySpark 4.1 to 4.3 and PyArrow (the extra 
 groups, tables, report and archive need PyArrow alone (the extra `archive`).
 """
 
-from streamd.spark.errors import (
+from streamd.client.client_errors import (
     DataLossError,
-    JavaMissingError,
     MalformedError,
     MissingStreamError,
     OptionError,
@@ -19,6 +18,7 @@ from streamd.spark.errors import (
     UnreachableError,
 )
 from streamd.spark.session import find_java, register, session
+from streamd.spark.spark_errors import JavaMissingError
 
 __all__ = [
     "DataLossError",

@@ -13,7 +13,7 @@ then the figures), so that it can be written to a stream or to Parquet as it is.
 late entries may come. In output mode `append` a window is emitted once, when the watermark has passed its end; a batch
 frame ignores the watermark.
 
-What consumer groups do is in streamd.spark.groups, which needs no Spark; `tables.to_frame` makes frames of it.
+What consumer groups do is in streamd.report.groups, which needs no Spark; `frames.to_frame` makes frames of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamd.integers import INT64_MAX
-from streamd.spark.numbers import NUMBER_PATTERN
+from streamd.report.field_numbers import NUMBER_PATTERN
 
 __all__ = ["FIGURES", "aggregates", "gaps", "number", "rates", "with_event_time", "with_numbers"]
 

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from streamd.errors import StreamdError
-from streamd.spark.errors import VersionError, told_in_one_line
-from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.source.batch import PushingRangesReader, RangesReader
-from streamd.spark.source.read_options import SourceOptions
+from streamd.spark.spark_errors import VersionError, told_in_one_line
+from streamd.transfer.read_options import SourceOptions
+from streamd.transfer.write_options import SinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -31,7 +31,7 @@ __all__ = ["PushingStreamdDataSource", "StreamdDataSource"]
 
 
 class StreamdDataSource(DataSource):
-    """The data source `streamd`; its options are declared in `source/read_options.py` and `sink/write_options.py`."""
+    """The data source `streamd`; its options are declared in `transfer/read_options.py` and `transfer/write_options.py`."""
 
     pushes_filters = False
 
@@ -51,7 +51,7 @@ class StreamdDataSource(DataSource):
         options = SourceOptions.parse_batch(self.options)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         if options.archive is not None:
-            from streamd.spark.archive.batch_reader import HistoryReader, PushingHistoryReader
+            from streamd.spark.source.archived import HistoryReader, PushingHistoryReader
 
             return (PushingHistoryReader if pushes else HistoryReader)(options, schema)
         return (PushingRangesReader if pushes else RangesReader)(schema, options)

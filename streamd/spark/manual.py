@@ -6,9 +6,9 @@ import dataclasses
 import textwrap
 from typing import Any
 
-from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.source.read_options import SourceOptions
-from streamd.spark.wire.options import ConnectionOptions, option_rows
+from streamd.client.options import ConnectionOptions, option_rows
+from streamd.transfer.read_options import SourceOptions
+from streamd.transfer.write_options import SinkOptions
 
 __all__ = ["render"]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamd.disk import Disk, replacing
-from streamd.spark.errors import JavaMissingError
+from streamd.spark.spark_errors import JavaMissingError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from support.servers import Server, eventually
 
 pytest.importorskip("pyarrow")
 
+from streamd.archive.archiver import Archiver, ArchiveSettings
+from streamd.archive.staging import LocalEngine
 from streamd.cli.subcommands import program
 from streamd.disk import Disk
-from streamd.spark.archive.run import Archiver, ArchiveSettings
-from streamd.spark.archive.staging import LocalEngine
 
 pytestmark = pytest.mark.long
 

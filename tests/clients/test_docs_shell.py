@@ -80,7 +80,7 @@ def test_an_archive(served: Reader) -> None:
 
     history = served.type(block("docs/archive.md", "streamd history readings --archive").splitlines()[0])
     assert [json.loads(line)["fields"]["celsius"] for line in history.splitlines()] == ["39.5"]
-    printed = served.python(block("docs/archive.md", "from streamd.spark.archive.run"))
+    printed = served.python(block("docs/archive.md", "from streamd.archive.archiver"))
     assert printed == "0 True\n"
 
 
@@ -260,5 +260,5 @@ def test_a_report(served: Reader) -> None:
     served.type(block("docs/reports.md", "streamd report"))
     assert "readings" in (served.home / "report.html").read_text()
     assert re.fullmatch(
-        r"workers 21 \d+\.\d+ 0\n", served.python(block("docs/reports.md", "from streamd.spark.groups"))
+        r"workers 21 \d+\.\d+ 0\n", served.python(block("docs/reports.md", "from streamd.report.groups"))
     )

@@ -22,11 +22,11 @@ pa = pytest.importorskip("pyarrow")
 
 from streamd import disk  # noqa: E402
 from streamd.cli.subcommands import program  # noqa: E402
-from streamd.spark.errors import UnreachableError  # noqa: E402
-from streamd.spark.moving import load as load_module  # noqa: E402
-from streamd.spark.moving import state  # noqa: E402
-from streamd.spark.moving.files import FORMATS  # noqa: E402
-from streamd.spark.wire.connection import Connection  # noqa: E402
+from streamd.client.client_errors import UnreachableError  # noqa: E402
+from streamd.client.connection import Connection  # noqa: E402
+from streamd.transfer import loading as load_module  # noqa: E402
+from streamd.transfer import stream_copy  # noqa: E402
+from streamd.transfer.files import FORMATS  # noqa: E402
 
 pytestmark = pytest.mark.long
 
@@ -251,14 +251,14 @@ def test_an_entry_that_is_deleted_while_it_is_exported_takes_no_other_along(
         store.xadd("s", {"n": at}, id=f"{at}-0")
     store.xgroup_create("s", "g", "0")
     store.xreadgroup("g", "c", {"s": ">"}, count=5)
-    read_state = state.read_state
+    read_state = stream_copy.read_state
 
-    def read_before(connection: Connection, stream: str) -> state.StreamCopy:
+    def read_before(connection: Connection, stream: str) -> stream_copy.StreamCopy:
         found = read_state(connection, stream)
         store.xdel("s", "3-0")
         return found
 
-    monkeypatch.setattr(state, "read_state", read_before)
+    monkeypatch.setattr(stream_copy, "read_state", read_before)
     assert "1 entries were trimmed or deleted while" in run(store, "export", "s", "--to", str(tmp_path))
     left, pending = store.xrange("s"), store.xpending_range("s", "g", "-", "+", 10)
     run(store, "load", str(tmp_path), "--into", "copy")
@@ -722,7 +722,7 @@ def test_a_stream_that_gives_way_to_another_type_during_the_load_is_not_replaced
 ) -> None:
     fill(store)
     run(store, "export", "readings", "--to", str(tmp_path))
-    restore = state.restore
+    restore = stream_copy.restore
 
     def restore_then_set(*given: Any, **named: Any) -> None:
         restore(*given, **named)

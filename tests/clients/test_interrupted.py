@@ -261,7 +261,7 @@ def slowed(module: str, name: str, seconds: float) -> tuple[str, str]:
         f"""
 import time
 from streamd.cli import main
-from streamd.spark.archive import {module}
+from streamd.archive import {module}
 known = {module}.{name}
 def slow(batch):
     time.sleep({seconds})
@@ -289,7 +289,7 @@ def test_archive_publish(form: str, store: redis.Redis, streamd_server: Server, 
     archive = ("archive", "run", str(folder), "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
     run(streamd_server.port, *archive)
     words = ("archive", "publish", str(folder), "--format", form, "--schema", "sensor string, value int")
-    interrupted(*words, program=slowed("table_files", "readable", 1.5))
+    interrupted(*words, program=slowed("published_files", "readable", 1.5))
     assert not list(folder.rglob("_staging/**/*.parquet"))
     assert not list(folder.glob("_tables/**/*.parquet"))
     told = subprocess.run(

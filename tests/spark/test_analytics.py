@@ -22,14 +22,15 @@ from support.servers import Server, eventually
 from support.spark import ON_BOTH, QUERIES
 
 from streamd.cli.subcommands import program
-from streamd.spark.errors import ServerError
-from streamd.spark.groups import DeadLetter, GroupLag, Watch, find_dead_letters, look_at_groups
-from streamd.spark.report import collect
-from streamd.spark.report.profile import Profile, find_numeric_fields, read_profile
-from streamd.spark.tables import append_to_stream, to_frame
-from streamd.spark.wire.connection import Connection, connect
-from streamd.spark.wire.ids import MAX_ID, MIN_ID, parse_entry_id
-from streamd.spark.wire.options import ConnectionOptions
+from streamd.client.client_errors import ServerError
+from streamd.client.connection import Connection, connect
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import MAX_ID, MIN_ID, parse_entry_id
+from streamd.report import collect
+from streamd.report.groups import DeadLetter, GroupLag, Watch, find_dead_letters, look_at_groups
+from streamd.report.profile import Profile, find_numeric_fields, read_profile
+from streamd.report.records import append_to_stream
+from streamd.spark.frames import to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

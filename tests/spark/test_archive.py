@@ -32,10 +32,7 @@ from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_
 from support.servers import eventually
 from support.spark import ON_BOTH, random_source
 
-from streamd.cli.subcommands import program
-from streamd.disk import Disk
-from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import (
+from streamd.archive.archive_errors import (
     ArchiveError,
     CorruptArchiveError,
     IncarnationError,
@@ -43,24 +40,28 @@ from streamd.spark.archive.errors import (
     LockLostError,
     VerifyError,
 )
-from streamd.spark.archive.full_history import plan_history, read_part
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.leases import leased_boundary, release_lease, take_lease
-from streamd.spark.archive.lock import ArchiveLock, key_beside
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.reading import read_archived
-from streamd.spark.archive.restore import restore
-from streamd.spark.archive.run import STEPS
-from streamd.spark.archive.spark_engine import SparkEngine
-from streamd.spark.archive.staging import LocalEngine
-from streamd.spark.archive.status import read_status
-from streamd.spark.archive.verify import file_faults, verify_archive
-from streamd.spark.archive.work import StreamWork
-from streamd.spark.source.read_options import SourceOptions
+from streamd.archive.archived_rows import read_archived
+from streamd.archive.archiver import STEPS
+from streamd.archive.delete import DELETE_STEPS, delete
+from streamd.archive.full_history import plan_history, read_part
+from streamd.archive.layout import Layout
+from streamd.archive.leases import leased_boundary, release_lease, take_lease
+from streamd.archive.lock import ArchiveLock
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.restore import restore
+from streamd.archive.staging import LocalEngine
+from streamd.archive.status import read_status
+from streamd.archive.verify import file_faults, verify_archive
+from streamd.archive.work import StreamWork
+from streamd.cli.subcommands import program
+from streamd.client.archive_keys import key_beside
+from streamd.client.connection import connect, server_features
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
+from streamd.disk import Disk
+from streamd.spark.archive_engine import SparkEngine
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
-from streamd.spark.wire.connection import connect, server_features
-from streamd.spark.wire.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
-from streamd.spark.wire.options import ConnectionOptions
+from streamd.transfer.read_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -480,8 +481,8 @@ def archive_in_steps(store: redis.Redis, path: Path, options: Options, runs: int
 
 COUNTED_READ = """
 import sys
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
 layout = Layout(sys.argv[1])
 opened = []
 def see(event, args):

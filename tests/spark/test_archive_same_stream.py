@@ -16,15 +16,15 @@ from click.testing import CliRunner
 from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
 from support.spark import ON_BOTH
 
+from streamd.archive.archive_errors import ArchiveError, IncarnationError
+from streamd.archive.delete import delete
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.restore import restore
+from streamd.archive.status import read_status
 from streamd.cli.subcommands import program
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.errors import ArchiveError, IncarnationError
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.restore import restore
-from streamd.spark.archive.status import read_status
-from streamd.spark.errors import DataLossError
-from streamd.spark.wire.ids import parse_entry_id
+from streamd.client.client_errors import DataLossError
+from streamd.client.points import parse_entry_id
 
 pytestmark = pytest.mark.long
 

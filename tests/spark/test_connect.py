@@ -15,13 +15,13 @@ from support.spark import ON_BOTH
 
 pytest.importorskip("pyspark")
 
-from streamd.spark.arrow.decode import EntryDecoder
-from streamd.spark.errors import OptionError, ServerError, UnreachableError
-from streamd.spark.source.ranges import read_range, scan_range
+from streamd.arrow.decode import EntryDecoder
+from streamd.client.client_errors import OptionError, ServerError, UnreachableError
+from streamd.client.connection import Connection, Link, connect, pack_command, run, server_features
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import MAX_ID, MIN_ID, pack_id
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
-from streamd.spark.wire.connection import Connection, Link, connect, pack_command, run, server_features
-from streamd.spark.wire.ids import MAX_ID, MIN_ID, pack_id
-from streamd.spark.wire.options import ConnectionOptions
+from streamd.transfer.ranges import read_range, scan_range
 
 pytestmark = pytest.mark.long
 
@@ -32,7 +32,7 @@ def options_of(server: Server | int, **more: str) -> ConnectionOptions:
 
 
 def decoder() -> EntryDecoder:
-    from streamd.spark.source.read_options import SourceOptions
+    from streamd.transfer.read_options import SourceOptions
 
     layout = table_layout(DEFAULT_SCHEMA, SourceOptions.parse({"stream": "s"}))
     return EntryDecoder(layout, b"s")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from support.reader import block
 from support.spark import QUERIES
 
-from streamd.spark.archive.run import archive
+from streamd.archive.archiver import archive
 
 README = Path(__file__).parents[2] / "README.md"
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"

@@ -21,16 +21,16 @@ from support.archives import KEY, archive_once, fill, rows_of_history
 from support.servers import eventually
 from support.spark import ON_BOTH
 
+from streamd.archive.full_history import ColdPart, HotPart, end_read, plan_history, read_part
+from streamd.archive.layout import Layout
+from streamd.archive.name_patterns import pattern_of
 from streamd.cli.subcommands import program
+from streamd.client.archive_keys import key_beside
+from streamd.client.client_errors import DataLossError
+from streamd.client.points import MAX_ID
 from streamd.disk import Disk
-from streamd.spark.archive.full_history import ColdPart, HotPart, end_read, plan_history, read_part
-from streamd.spark.archive.glob import pattern_of
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.lock import key_beside
-from streamd.spark.errors import DataLossError
-from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
-from streamd.spark.wire.ids import MAX_ID
+from streamd.transfer.read_options import SourceOptions
 
 pytestmark = pytest.mark.long
 

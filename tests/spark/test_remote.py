@@ -23,8 +23,8 @@ from support.servers import Server, eventually, free_port, python_environment
 from support.spark import HAS_LIMITS
 from support.spark_remote import COUNT
 
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.verify import verify_archive
+from streamd.archive.layout import Layout
+from streamd.archive.verify import verify_archive
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -26,17 +26,17 @@ from support.rest_catalog import RestCatalogServer, rest_catalog
 from support.servers import python_environment
 from support.table_readers import digest, read_history
 
+from streamd.archive import iceberg_catalog
+from streamd.archive.archive_errors import TableError
+from streamd.archive.delete import delete
+from streamd.archive.kept_tables import drop_table, with_reason
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.open_format import TableConfig
+from streamd.archive.publishing import OpenTables
+from streamd.archive.verify import verify_archive
 from streamd.cli.subcommands import program
-from streamd.spark.archive import iceberg_catalog
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.errors import TableError
-from streamd.spark.archive.kept_tables import drop_table, with_reason
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.tables import OpenTables
-from streamd.spark.archive.verify import verify_archive
-from streamd.spark.wire.ids import parse_entry_id
+from streamd.client.points import parse_entry_id
 
 pytestmark = pytest.mark.long
 

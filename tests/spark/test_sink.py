@@ -27,16 +27,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, eventually, free_port
 from support.spark import batches_planned, random_source, session_of_its_own, wait_for_batches
 
+from streamd.client.client_errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.spark import register
-from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
-from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.journal import Content, Journal
-from streamd.spark.sink.marked import Marked, Marker
 from streamd.spark.sink.requests import RowPlan
-from streamd.spark.sink.task import Task
-from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import write_rows
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.marked import Marked, Marker
+from streamd.transfer.task import Task
+from streamd.transfer.write_options import SinkOptions
 
 pytestmark = pytest.mark.long
 
@@ -822,7 +822,7 @@ def failing(spark_session):
         def cut():
             from pyspark import TaskContext
 
-            from streamd.spark.sink.chunks import Delivery
+            from streamd.transfer.chunk_delivery import Delivery
 
             def deliver(delivery, rows, start, stop):
                 if sum(delivery.stream_rows.values()) > 1500:

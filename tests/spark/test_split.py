@@ -22,10 +22,13 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from streamd.spark.errors import DataLossError, ServerError
+from streamd.client.client_errors import DataLossError, ServerError
+from streamd.client.connection import SPLIT_COMMAND, Connection, Features, connect, server_features
+from streamd.client.points import MAX_ID, MIN_ID, format_entry_id, pack_id
 from streamd.spark.source.batch import RangesReader
 from streamd.spark.source.filters import narrow_by_filters
-from streamd.spark.source.partitions import (
+from streamd.spark.source.schema import DEFAULT_SCHEMA
+from streamd.transfer.partitions import (
     MOST_SLICES,
     SplitForbiddenError,
     StreamRange,
@@ -37,10 +40,7 @@ from streamd.spark.source.partitions import (
     plan_partitions,
     ranges_between,
 )
-from streamd.spark.source.read_options import SourceOptions
-from streamd.spark.source.schema import DEFAULT_SCHEMA
-from streamd.spark.wire.connection import SPLIT_COMMAND, Connection, Features, connect, server_features
-from streamd.spark.wire.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
+from streamd.transfer.read_options import SourceOptions
 
 COUNT = 20_000
 NO_HELPERS = Features("redis", (7, 0, 0), (7, 0, 0), False, False, True, False)
@@ -148,10 +148,10 @@ def test_large_streams_have_as_many_partitions_as_tasks_run_at_a_time(connection
     options = SourceOptions.parse({"streams": "s,t", "port": str(server.port)})
     wanted = [(name, MIN_ID, MAX_ID) for name in options.named_streams]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streamd.spark.source.partitions.ENTRIES_PER_PARTITION", 100)
+        patched.setattr("streamd.transfer.partitions.ENTRIES_PER_PARTITION", 100)
         found = plan_partitions(connection, options, wanted, parallelism=6)
         assert [each.stream for each in found] == ["s"] * 4 + ["t"] * 2
-        patched.setattr("streamd.spark.source.partitions.MOST_ENTRIES", COUNT // 8)
+        patched.setattr("streamd.transfer.partitions.MOST_ENTRIES", COUNT // 8)
         assert len(plan_partitions(connection, options, wanted, parallelism=6)) == 12
 
 

@@ -27,20 +27,20 @@ from support.object_stores import SCHEMES, LocalStore, gcs_store, running_store,
 from support.servers import free_port
 from support.table_readers import digest, read_history
 
+from streamd.archive.archive_errors import ArchiveError, LockLostError, TableError
+from streamd.archive.archiver import STEPS
+from streamd.archive.delete import DELETE_STEPS, delete
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.object_disk import ObjectDisk, disk_for
+from streamd.archive.open_format import TableConfig
+from streamd.archive.parquet import hash_of
+from streamd.archive.publishing import publish
+from streamd.archive.staging_folder import staged
+from streamd.archive.store import ObjectPath, ObjectWriter, files_below
+from streamd.archive.verify import verify_archive
 from streamd.cli.subcommands import program
-from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import ArchiveError, LockLostError, TableError
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.object_disk import ObjectDisk, disk_for
-from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.parquet import hash_of
-from streamd.spark.archive.run import STEPS
-from streamd.spark.archive.staging_folder import staged
-from streamd.spark.archive.store import ObjectPath, ObjectWriter, files_below
-from streamd.spark.archive.tables import publish
-from streamd.spark.archive.verify import verify_archive
-from streamd.spark.wire.ids import parse_entry_id
+from streamd.client.points import parse_entry_id
 
 # The first test may have to wait for npm.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
@@ -286,7 +286,7 @@ def test_a_number_that_another_has_taken_is_not_fenced(store: redis.Redis, sourc
     produced = fill(store, 50)
     archive_once(place, source_options)
     produced += fill(store, 50, start_ms=1_700_100_000_000)
-    from streamd.spark.archive import work
+    from streamd.archive import work
 
     real = work.StreamWork.fence
     stalled: list[Any] = []
@@ -649,7 +649,7 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
 
 def test_an_iceberg_table_in_azure_needs_the_name_of_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
-    from streamd.spark.archive.iceberg_catalog import load
+    from streamd.archive.iceberg_catalog import load
 
     with monkeypatch.context() as patched:
         patched.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")

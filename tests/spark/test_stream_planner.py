@@ -25,9 +25,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from streamd.spark import DataLossError, MissingStreamError, OptionError, ServerError
 from streamd.spark.source.offsets import Part
-from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA
 from streamd.spark.source.streaming import StreamdStreamReader
+from streamd.transfer.read_options import SourceOptions
 
 pytestmark = [pytest.mark.long, ON_BOTH]
 

@@ -19,13 +19,13 @@ from support.archives import KEY, Killed, archive_once, expire_lock, kill_at, ru
 from support.table_kinds import PLAIN_TABLES, TYPED_TABLES, TableKind
 from support.table_readers import READERS, iceberg_table, read_by_all
 
+from streamd.archive import kept_tables, publishing
+from streamd.archive.archiver import STEPS
+from streamd.archive.delete import DELETE_STEPS, delete
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.open_format import ArchiveTable
+from streamd.client.points import parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive import kept_tables, tables
-from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.open_table import ArchiveTable
-from streamd.spark.archive.run import STEPS
-from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
 
@@ -168,7 +168,7 @@ def test_a_run_that_ends_at_any_use_of_a_table_is_repaired(
         def make(*given: Any, at: int = at, counter: Iterator[int] = counter) -> Ending:
             return Ending(real(*given), counter, at, is_done=is_done)
 
-        for module in (tables, kept_tables):
+        for module in (publishing, kept_tables):
             monkeypatch.setattr(module, "make_table", make)
         try:
             archive_once(tmp_path, source_options, publish=kind.configs, merge_files=2)

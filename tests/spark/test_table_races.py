@@ -18,16 +18,16 @@ pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]
 from support.archives import KEY, archive_once, fill
 from support.table_readers import delta_folder, iceberg_table
 
+from streamd.archive import kept_tables
+from streamd.archive.archive_errors import TableError
+from streamd.archive.delta import DeltaArchiveTable
+from streamd.archive.iceberg import IcebergTable
+from streamd.archive.kept_tables import drop_table
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.open_format import TYPED_NAME, TableConfig
+from streamd.archive.publishing import OpenTables, publish
 from streamd.disk import Disk
-from streamd.spark.archive import kept_tables
-from streamd.spark.archive.delta_table import DeltaArchiveTable
-from streamd.spark.archive.errors import TableError
-from streamd.spark.archive.iceberg_table import IcebergTable
-from streamd.spark.archive.kept_tables import drop_table
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.archive.tables import OpenTables, publish
 
 pytestmark = pytest.mark.long
 
@@ -224,10 +224,10 @@ def test_a_fault_in_removing_what_is_left_of_a_dropped_table_is_one_of_the_table
 WITHOUT_LOCKS = """
 import sys
 sys.modules["fcntl"] = None
-from streamd.spark.archive.kept_tables import drop_table
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.tables import publish
+from streamd.archive.kept_tables import drop_table
+from streamd.archive.layout import Layout
+from streamd.archive.open_format import TableConfig
+from streamd.archive.publishing import publish
 layout = Layout(sys.argv[1])
 assert len(publish(layout, TableConfig("delta"))) == 1
 drop_table(layout, "delta")

@@ -30,17 +30,17 @@ from support.table_readers import (
     read_iceberg,
 )
 
+from streamd.archive.archive_errors import TableError
+from streamd.archive.delete import delete
+from streamd.archive.kept_tables import drop_table, make_table
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.open_format import ArchiveTable, TableConfig
+from streamd.archive.published_files import FilesInPlace
+from streamd.archive.publishing import OpenTables, publish
 from streamd.cli.subcommands import program
+from streamd.client.points import parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.errors import TableError
-from streamd.spark.archive.kept_tables import drop_table, make_table
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.open_table import ArchiveTable, TableConfig
-from streamd.spark.archive.table_files import FilesInPlace
-from streamd.spark.archive.tables import OpenTables, publish
-from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
 
@@ -131,7 +131,7 @@ def test_streams_of_one_archive_are_one_table(store: redis.Redis, source_options
 def test_metadata_does_not_pile_up(
     store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamd.spark.archive import iceberg_table as module
+    from streamd.archive import iceberg as module
 
     monkeypatch.setattr(module, "SNAPSHOTS", 3)
     monkeypatch.setattr(module, "READERS_MS", -3_600_000)
@@ -280,7 +280,7 @@ def test_a_missing_library_is_named_with_what_installs_it(
 ) -> None:
     PLAIN_TABLES.fill(store, 10, 0)
     archive_once(tmp_path, source_options)
-    monkeypatch.setitem(sys.modules, f"streamd.spark.archive.{form}_table", None)
+    monkeypatch.setitem(sys.modules, f"streamd.archive.{form}_table", None)
     with pytest.raises(TableError, match=r"needs the extra `tables`: ./install '.\[tables\]'"):
         publish(Layout(tmp_path), TableConfig(form))
     assert not (tmp_path / "_tables").exists()

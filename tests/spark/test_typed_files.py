@@ -26,12 +26,12 @@ from support.typed_tables import (
     typed_fill,
 )
 
+from streamd.archive.archive_errors import TableError
+from streamd.archive.delete import delete
+from streamd.archive.layout import Layout
+from streamd.archive.publishing import publish
+from streamd.client.points import parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.errors import TableError
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.tables import publish
-from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
 

@@ -30,16 +30,16 @@ from support.typed_tables import (
     typed_fill,
 )
 
+from streamd.archive import published_files
+from streamd.archive.archive_errors import TableError
+from streamd.archive.delete import delete
+from streamd.archive.kept_tables import drop_table
+from streamd.archive.layout import Layout
+from streamd.archive.open_format import TYPED_NAME, TableConfig
+from streamd.archive.publishing import publish
 from streamd.cli.subcommands import program
+from streamd.client.points import parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive import table_files
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.errors import TableError
-from streamd.spark.archive.kept_tables import drop_table
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.archive.tables import publish
-from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
 
@@ -51,7 +51,7 @@ def test_publishing_that_was_killed_goes_on_where_it_was(
         typed_fill(store, 50, number)
         archive_once(tmp_path, source_options, merge_files=99)
     made: list[Path] = []
-    write = table_files.write_file
+    write = published_files.write_file
 
     def write_some(path: Path, *given: Any) -> None:
         if len(made) in (2, 4):
@@ -60,7 +60,7 @@ def test_publishing_that_was_killed_goes_on_where_it_was(
         made.append(path)
         write(path, *given)
 
-    monkeypatch.setattr(table_files, "write_file", write_some)
+    monkeypatch.setattr(published_files, "write_file", write_some)
     for _ in range(2):
         with pytest.raises(Killed):
             publish(Layout(tmp_path), TYPED[1])

@@ -31,12 +31,12 @@ from support.typed_tables import (
     typed_fill,
 )
 
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.arrow.ddl import parse_columns
-from streamd.spark.source.read_options import SourceOptions
+from streamd.archive.delete import delete
+from streamd.archive.open_format import TYPED_NAME, TableConfig
+from streamd.arrow.ddl import parse_columns
+from streamd.client.points import parse_entry_id
 from streamd.spark.source.schema import table_layout
-from streamd.spark.wire.ids import parse_entry_id
+from streamd.transfer.read_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,19 +36,19 @@ from typing import Any
 import redis
 from click.testing import CliRunner
 
+from streamd.archive.archive_errors import ArchiveError
+from streamd.archive.archived_rows import read_archived
+from streamd.archive.archiver import STEPS, StreamReport
+from streamd.archive.delete import DELETE_STEPS, delete
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.restore import restore
+from streamd.archive.verify import verify_archive
 from streamd.cli.subcommands import program
+from streamd.client.archive_keys import key_beside
+from streamd.client.client_errors import DataLossError, OptionError
+from streamd.client.points import MAX_ID, parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import ArchiveError
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.lock import key_beside
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.reading import read_archived
-from streamd.spark.archive.restore import restore
-from streamd.spark.archive.run import STEPS, StreamReport
-from streamd.spark.archive.verify import verify_archive
-from streamd.spark.errors import DataLossError, OptionError
-from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 from support.archives import KEY, Killed, archive_once, rows_of_history
 
 __all__ = ["Story"]

@@ -16,14 +16,14 @@ from typing import Any
 
 import redis
 
+from streamd.archive.archiver import Archiver, ArchiveSettings, RunReport
+from streamd.archive.full_history import plan_history, read_part
+from streamd.archive.open_format import TableConfig
+from streamd.archive.staging import Engine, LocalEngine
+from streamd.client.archive_keys import key_beside
 from streamd.disk import Disk
-from streamd.spark.archive.full_history import plan_history, read_part
-from streamd.spark.archive.lock import key_beside
-from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.run import Archiver, ArchiveSettings, RunReport
-from streamd.spark.archive.staging import Engine, LocalEngine
-from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
+from streamd.transfer.read_options import SourceOptions
 
 __all__ = [
     "KEY",
@@ -69,7 +69,7 @@ def sigkill_at(step: str) -> Callable[[str], None]:
 RUNS = """
 import json, sys
 from support.archives import archive_once
-from streamd.spark.archive.open_table import TableConfig
+from streamd.archive.open_format import TableConfig
 configs = tuple(map(TableConfig.from_json, json.loads(sys.argv[3])))
 print("ready", flush=True)
 while True:

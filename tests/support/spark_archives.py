@@ -18,14 +18,14 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 import streamd.spark
-from streamd.spark.archive.delete import delete
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest_log import ManifestLog
-from streamd.spark.archive.run import STEPS
-from streamd.spark.archive.spark_engine import SparkEngine, StagingSource, StagingWriter
-from streamd.spark.archive.verify import verify_archive
+from streamd.archive.archiver import STEPS
+from streamd.archive.delete import delete
+from streamd.archive.layout import Layout
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.verify import verify_archive
+from streamd.client.points import parse_entry_id
+from streamd.spark.archive_engine import SparkEngine, StagingSource, StagingWriter
 from streamd.spark.session import CI_SETTINGS
-from streamd.spark.wire.ids import parse_entry_id
 from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
 
 Options = dict[str, str]

@@ -12,7 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from streamd.spark.archive.run import ArchiveSettings, archive
+from streamd.archive.archiver import ArchiveSettings, archive
+from streamd.spark.archive_engine import SparkEngine
 from streamd.spark.session import CI_SETTINGS, session
 
 SETTINGS = ArchiveSettings(hot_window_ms=0, trim=False)
@@ -41,7 +42,11 @@ def main() -> None:
     query.awaitTermination()
     query.explain(True)
     print(query.lastProgress)
-    print(archive(str(folder / "archive"), {"stream": "in", **options}, spark=spark, settings=SETTINGS).to_json())
+    print(
+        archive(
+            str(folder / "archive"), {"stream": "in", **options}, engine=SparkEngine(spark, options), settings=SETTINGS
+        ).to_json()
+    )
     for options in job["wrong"]:
         try:
             spark.read.format("streamd").options(stream="in", **options).load().count()

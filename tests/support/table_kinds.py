@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import redis
 
-from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.open_table import PLAIN_NAME, TYPED_NAME, TableConfig
-from streamd.spark.archive.run import RunReport
+from streamd.archive.archiver import RunReport
+from streamd.archive.layout import Layout
+from streamd.archive.open_format import PLAIN_NAME, TYPED_NAME, TableConfig
 from support.archives import KEY, archive_once, fill
 from support.table_readers import (
     digest,

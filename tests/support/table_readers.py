@@ -21,12 +21,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from streamd.spark.archive.full_history import plan_history, read_part
-from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.table_columns import table_schema
-from streamd.spark.arrow.entry_table import TableLayout, default_schema, default_table
-from streamd.spark.source.read_options import SourceOptions
+from streamd.archive.full_history import plan_history, read_part
+from streamd.archive.open_format import TableConfig
+from streamd.archive.published_columns import table_schema
+from streamd.arrow.entry_table import TableLayout, default_schema, default_table
 from streamd.spark.source.schema import table_layout
+from streamd.transfer.read_options import SourceOptions
 from support.archives import KEY
 
 __all__ = [

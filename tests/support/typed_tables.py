@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from pyspark.sql import types
 
-from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
+from streamd.archive.open_format import TYPED_NAME, TableConfig
 from support.archives import KEY
 from support.table_readers import (
     SCHEMA,

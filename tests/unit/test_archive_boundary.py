@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 
-from streamd.spark.archive.boundary import (
+from streamd.archive.archive_errors import IncarnationError
+from streamd.archive.boundary import (
     GroupState,
     StreamState,
     can_have_become,
@@ -20,9 +21,8 @@ from streamd.spark.archive.boundary import (
     holders,
     trim_limit,
 )
-from streamd.spark.archive.errors import IncarnationError
-from streamd.spark.archive.manifest import FileRecord, Manifest, RowGroup
-from streamd.spark.wire.ids import pack_id
+from streamd.archive.manifest import FileRecord, Manifest, RowGroup
+from streamd.client.points import pack_id
 
 
 def state(last: int = pack_id(100, 0), added: int | None = 50, deleted: int | None = 0) -> StreamState:

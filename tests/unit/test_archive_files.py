@@ -17,13 +17,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamd.archive.archive_errors import ArchiveError, CorruptArchiveError, VerifyError
+from streamd.archive.manifest import FileRecord
+from streamd.archive.parquet import ROW_GROUP, file_schema, first_disorder, read_rows, write_files
+from streamd.archive.verify import count_gone
 from streamd.cli.one_line import errors_in_one_line
+from streamd.client.points import MAX_ID, pack_id, parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
-from streamd.spark.archive.manifest import FileRecord
-from streamd.spark.archive.parquet import ROW_GROUP, file_schema, first_disorder, read_rows, write_files
-from streamd.spark.archive.verify import count_gone
-from streamd.spark.wire.ids import MAX_ID, pack_id, parse_entry_id
 
 HOUR_MS = 3_600_000
 Entry = tuple[str, list[tuple[bytes, bytes]]]

@@ -15,14 +15,15 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 
 import pyarrow as pa
 
+from streamd.archive.archive_errors import ArchiveError, CorruptArchiveError, LockLostError
+from streamd.archive.layout import Layout, date_of, folder_name
+from streamd.archive.manifest import Checkpoint, Excused, FileRecord, Manifest, RowGroup, joined, thinned
+from streamd.archive.manifest_log import ManifestLog, archived_streams
+from streamd.archive.parquet import near, without
+from streamd.archive.verify import checkpoint_faults
+from streamd.archive.work import files_to_merge
+from streamd.client.archive_keys import quote_key, unquote_key
 from streamd.disk import Disk
-from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
-from streamd.spark.archive.layout import Layout, date_of, folder_name, quote_key, unquote_key
-from streamd.spark.archive.manifest import Checkpoint, Excused, FileRecord, Manifest, RowGroup, joined, thinned
-from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
-from streamd.spark.archive.parquet import near, without
-from streamd.spark.archive.verify import checkpoint_faults
-from streamd.spark.archive.work import files_to_merge
 
 A, B, C = 5 << 64, 9 << 64, 20 << 64
 KEY = "a/b"

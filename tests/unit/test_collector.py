@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from streamd.spark.collector import CollectorPause, collector_paused, made_paused
+from streamd.transfer.collector_pause import CollectorPause, collector_paused, made_paused
 
 
 @pytest.fixture(autouse=True)

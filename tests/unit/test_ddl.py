@@ -8,8 +8,8 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from streamd.spark.arrow.ddl import TYPES, parse_columns
-from streamd.spark.errors import OptionError
+from streamd.arrow.ddl import TYPES, parse_columns
+from streamd.client.client_errors import OptionError
 
 
 def columns_of(text: str) -> list[tuple[str, str, pa.DataType]]:

@@ -15,10 +15,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from streamd.cli.subcommands import program
+from streamd.client.options import ConnectionOptions, option_rows
 from streamd.spark.manual import render
-from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.source.read_options import SourceOptions
-from streamd.spark.wire.options import ConnectionOptions, option_rows
+from streamd.transfer.read_options import SourceOptions
+from streamd.transfer.write_options import SinkOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/spark.md", "docs/archive.md", "docs/moving-data.md", "docs/reports.md", "docs/migration.md", "README.md")

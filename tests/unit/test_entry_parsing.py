@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from streamd.spark.arrow.entry_table import default_schema  # noqa: E402
-from streamd.spark.arrow.parse import parse_fields, parse_lines  # noqa: E402
-from streamd.spark.arrow.text import field_texts  # noqa: E402
+from streamd.arrow.entry_table import default_schema  # noqa: E402
+from streamd.arrow.parse import parse_fields, parse_lines  # noqa: E402
+from streamd.arrow.text import field_texts  # noqa: E402
 
 words = st.one_of(
     st.text(max_size=6, alphabet=st.characters(exclude_categories=["Cs"])).map(str.encode),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from streamd.spark.arrow.entry_table import default_schema  # noqa: E402
-from streamd.spark.arrow.text import field_texts, pair_texts, time_texts  # noqa: E402
+from streamd.arrow.entry_table import default_schema  # noqa: E402
+from streamd.arrow.text import field_texts, pair_texts, time_texts  # noqa: E402
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_US = 253_402_300_799_999_999

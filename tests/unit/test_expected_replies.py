@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("hiredis")
 
-from streamd.spark.errors import ServerError, UnreachableError
-from streamd.spark.wire import connection as connection_module
-from streamd.spark.wire.connection import Connection
-from streamd.spark.wire.options import ConnectionOptions
+from streamd.client import connection as connection_module
+from streamd.client.client_errors import ServerError, UnreachableError
+from streamd.client.connection import Connection
+from streamd.client.options import ConnectionOptions
 
 QUEUED = b"+QUEUED\r\n"
 

@@ -1,4 +1,4 @@
-"""Items made in a thread before they are asked for (`spark/moving/ahead.py`)."""
+"""Items made in a thread before they are asked for (`transfer/made_ahead.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from streamd.spark.moving.ahead import made_ahead
+from streamd.transfer.made_ahead import made_ahead
 
 
 class Source:

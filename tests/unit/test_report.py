@@ -13,7 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from streamd.cli.report import report
-from streamd.spark.groups import (
+from streamd.report import Report, plots, profile, render_html, render_json, write_tables
+from streamd.report import page as page_module
+from streamd.report.drawing import Drawing, escape, series_colour
+from streamd.report.field_numbers import find_number
+from streamd.report.groups import (
     Ack,
     DeadLetter,
     GroupLag,
@@ -23,13 +27,9 @@ from streamd.spark.groups import (
     acks_between,
     throughput_between,
 )
-from streamd.spark.numbers import find_number
-from streamd.spark.report import Report, plots, profile, render_html, render_json, write_tables
-from streamd.spark.report import page as page_module
-from streamd.spark.report.drawing import Drawing, escape, series_colour
-from streamd.spark.report.plots import Series
-from streamd.spark.report.profile import GAP_EDGES_MS, Gap, bin_width
-from streamd.spark.tables import record_fields, to_arrow
+from streamd.report.plots import Series
+from streamd.report.profile import GAP_EDGES_MS, Gap, bin_width
+from streamd.report.records import record_fields, to_arrow
 
 NASTY = "</text><script>alert('1')</script>&\x00\x1b\udcff"
 

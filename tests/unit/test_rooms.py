@@ -1,15 +1,20 @@
 """The rooms of the package, that imports between them go one way, and that no modules import each other in a circle.
 
-The rules are those of the table in CONTRIBUTING.md: each room may import the rooms listed for it and the leaves. Read are
+The rules are those of the table in CONTRIBUTING.md: each room may import the rooms listed for it and the leaves. A row like
+`persistence.rdb` is of a folder inside a large room: it says what the folder may import of the rest of its room. Read are
 the import statements of every `.py` (as a syntax tree) and of every `.pyx` and `.pxd` (line by line), those under
-`TYPE_CHECKING` and inside functions too: what a room knows of, it knows of, whenever it learns it.
+`TYPE_CHECKING` and inside functions too, and calls of `import_module` and `__import__` with a literal name: what a room knows
+of, it knows of, whenever it learns it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +30,7 @@ def read_table(page: str) -> Iterator[tuple[list[str], str]]:
     table = page[page.index("| room |") :].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         rooms, *_, imports = line.strip("|").split("|")
-        yield re.findall(r"`(\w+)`", rooms), imports.strip()
+        yield re.findall(r"`([\w.]+)`", rooms), imports.strip()
 
 
 TABLE = list(read_table(CONTRIBUTING.read_text(encoding="utf-8")))
@@ -33,16 +38,25 @@ TABLE = list(read_table(CONTRIBUTING.read_text(encoding="utf-8")))
 LEAVES = {room for rooms, imports in TABLE for room in rooms if imports == "nothing"}
 """Modules at the top that every room may import, as it may the package itself (its version numbers)."""
 
-ROOMS = {room: set(re.findall(r"`(\w+)`", imports)) for rooms, imports in TABLE for room in rooms if room not in LEAVES}
+ROWS = {room: set(re.findall(r"`(\w+)`", imports)) for rooms, imports in TABLE for room in rooms if room not in LEAVES}
+
+ROOMS = {room: imports for room, imports in ROWS.items() if "." not in room}
 """The rooms that each room may import."""
+
+INSIDE = {folder: imports for folder, imports in ROWS.items() if "." in folder}
+"""What a folder inside a room, `room.folder`, may import of the rest of its room: modules and folders."""
+
+WITHOUT_SPARK = ("archive", "arrow", "client", "report", "transfer")
+"""Rooms that programs import on machines that have no PySpark."""
 
 STANDARD_MODULES_FORBIDDEN: dict[str, set[str]] = {
     "protocol": {"socket", "asyncio", "time", "selectors"},
     "engine": {"socket", "asyncio", "time", "selectors"},
     "core": {"selectors"},
     "data": {"selectors"},
+    **{room: {"pyspark", "py4j"} for room in WITHOUT_SPARK},
 }
-"""What a room knows nothing of, as far as a module of Python's stands for it."""
+"""What a room knows nothing of, as far as a module from outside stands for it."""
 
 TOP = "top"
 """The room of modules that stand at the top of the package: they wire rooms together, and may import any."""
@@ -67,14 +81,15 @@ def room_of(path: Path) -> str:
 
 
 def imports_of(path: Path, text: str) -> Iterator[Import]:
-    """Every module that a source file imports."""
+    """Every module that a source file imports; for `from package import name`, each of the names that is a module."""
     package = ["streamd", *path.relative_to(PACKAGE).parts[:-1]]
     read = python_imports if path.suffix in (".py", ".pyi") else cython_imports
     for line, level, module, names in read(text):
         base = package[: len(package) - level + 1] if level else []
         absolute = ".".join([*base, *([module] if module else [])])
         # `from streamd import engine` imports a room, `from streamd.engine import rax` a module of one.
-        wanted = [f"{absolute}.{name}" for name in names] if absolute == "streamd" and names else [absolute]
+        is_package = absolute.startswith("streamd") and PACKAGE.parent.joinpath(*absolute.split(".")).is_dir()
+        wanted = [f"{absolute}.{name}" for name in names] if is_package and names else [absolute]
         for each in wanted:
             yield Import(each, f"{path.relative_to(PACKAGE.parent)}:{line}")
 
@@ -90,10 +105,15 @@ def python_imports(text: str) -> Iterator[Statement]:
                 yield node.lineno, 0, alias.name, []
         elif isinstance(node, ast.ImportFrom):
             yield node.lineno, node.level, node.module or "", [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            words = [each.value if isinstance(each, ast.Constant) else None for each in node.args]
+            if words and isinstance(words[0], str):
+                yield node.lineno, 0, resolve_name(words[0], str(words[-1])), []
 
 
 _FROM = re.compile(r"\s*from\s+(\.*)\s*([\w.]*)\s+c?import\s+\(?(.*)")
 _IMPORT = re.compile(r"\s*c?import\s+(\w.*)")
+_CALL = re.compile(r"""\b(?:import_module|__import__)\(\s*["']([\w.]+)["']""")
 _STRING = re.compile(
     r'"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.DOTALL
 )
@@ -101,6 +121,8 @@ _STRING = re.compile(
 
 def cython_imports(text: str) -> Iterator[Statement]:
     """The same for Cython, which Python's parser does not read; `cdef extern from` names a C header, no module."""
+    for found in _CALL.finditer(text):
+        yield text.count("\n", 0, found.start()) + 1, 0, found[1], []
     # Strings are blanked (an import in a docstring is none), but their line ends stay, for the line numbers.
     text = re.sub(r"#[^\n]*", "", _STRING.sub(lambda found: "''" + "\n" * found[0].count("\n"), text))
     for line, statement in logical_lines(text):
@@ -139,6 +161,11 @@ def complaint(room: str, found: Import) -> str | None:
             return f"{found.place}: {room} knows nothing of {first}"
         return None
     target = rest[0] if rest else None
+    if target == room and (folder := folder_of(found.place)) in INSIDE and len(rest) > 1:
+        inside = rest[1]
+        if inside == folder.partition(".")[2] or inside in INSIDE[folder] or inside not in parts_of(room):
+            return None
+        return f"{found.place}: {folder} imports {found.module}"
     if room == TOP or target == room or target is None or target in LEAVES or target not in known_modules():
         return None
     if room in LEAVES:
@@ -146,6 +173,17 @@ def complaint(room: str, found: Import) -> str | None:
     if target in ROOMS.get(room, ()):
         return None
     return f"{found.place}: {room} imports {found.module}"
+
+
+def folder_of(place: str) -> str:
+    """The folder inside a room, as the table names it, that a place lies in; empty for a module of the room itself."""
+    parts = place.partition(":")[0].split("/")
+    return ".".join(parts[1:3]) if len(parts) > 3 else ""
+
+
+def parts_of(room: str) -> set[str]:
+    """The modules and folders of a room."""
+    return {path.stem for path in (PACKAGE / room).iterdir()}
 
 
 def known_modules() -> set[str]:
@@ -228,8 +266,15 @@ def test_the_table_names_rooms_and_goes_one_way() -> None:
         assert lowest, f"these import each other: {', '.join(left)}"
         for room in lowest:
             assert left.pop(room) <= set(ROOMS), f"{room} may import what is no room"
-    leaves = {imports for _, imports in TABLE if "`" not in imports}
+    leaves = {imports for rooms, imports in TABLE if "`" not in imports and "." not in "".join(rooms)}
     assert leaves == {"nothing", "leaves"}
+
+
+def test_the_rows_inside_rooms_name_folders_and_parts_of_the_room() -> None:
+    for folder, imports in INSIDE.items():
+        room, _, name = folder.partition(".")
+        assert (PACKAGE / room / name).is_dir(), f"there is no {folder}"
+        assert imports <= parts_of(room), f"{folder} may import what {room} does not have"
 
 
 def test_rooms_import_only_the_rooms_beside_them() -> None:
@@ -276,6 +321,29 @@ def test_the_imports_of_the_package_are_seen() -> None:
         ("persistence/x.py", "from streamd.serve import app", True),
         ("serve/x.pyx", "from streamd.core.context cimport Context", False),
         ("serve/x.py", "from streamd.cli import main", True),
+        ("persistence/rdb/x.py", "from streamd.persistence.aof import file", True),
+        ("persistence/rdb/x.pyx", "from ..aof.reader cimport Reader", True),
+        ("persistence/rdb/x.pyx", "from .read cimport Reader", False),
+        ("persistence/rdb/x.py", "from streamd.persistence import aof", True),
+        ("persistence/aof/x.py", "from streamd.persistence.rdb.read import x", False),
+        ("persistence/x.py", "from streamd.persistence.aof import file", False),
+        ("data/streams/x.pyx", "from streamd.data.strings cimport x", True),
+        ("spark/source/x.py", "from streamd.spark.sink.writer import x", True),
+        ("archive/x.py", 'import importlib\nimportlib.import_module("streamd.spark.session")', True),
+        ("archive/x.py", 'from importlib import import_module\nimport_module(".session", "streamd.spark")', True),
+        ("archive/x.py", '__import__("pyspark.sql")', True),
+        ("arrow/x.pyx", "__import__('streamd.report.page')", True),
+        ("arrow/x.py", "from streamd.report import page", True),
+        ("client/x.py", "from streamd.arrow import decode", True),
+        ("transfer/x.py", "from streamd.archive.lock import ArchiveLock", True),
+        ("transfer/x.py", "def f():\n    from pyspark.sql import SparkSession", True),
+        (
+            "report/x.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pyspark.sql import DataFrame",
+            True,
+        ),
+        ("entry_id.py", 'import importlib\nimportlib.import_module("streamd.errors")', False),
+        ("printable.py", 'import importlib\nimportlib.import_module("streamd.engine.glob")', True),
         ("spark/x.py", "from streamd.entry_id import parse_id", False),
         ("spark/x.py", "from streamd.engine import stream", True),
         ("cli/x.py", "from streamd.engine import stream", True),
@@ -311,3 +379,10 @@ def test_no_modules_import_each_other() -> None:
 def test_a_planted_circle_is_found(files: dict[str, str], circles: list[str]) -> None:
     found = find_circles(draw_graph({PACKAGE / name: text for name, text in files.items()}))
     assert [" ".join(each.rpartition(".")[2] for each in circle) for circle in found] == circles
+
+
+def test_rooms_outside_are_imported_without_pyspark() -> None:
+    names = [module_of(path) for path in sources() if room_of(path) in WITHOUT_SPARK and path.suffix in (".py", ".pyx")]
+    program = f"import importlib, sys; [*map(importlib.import_module, {names})]; sys.exit('pyspark' in sys.modules)"
+    assert len(names) > 50
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, check=True)

@@ -36,13 +36,13 @@ from pyspark.sql.types import (  # noqa: E402
     TimestampType,
 )
 
+from streamd.arrow.decode import EntryDecoder  # noqa: E402
+from streamd.arrow.encode import XAddEncoder  # noqa: E402
+from streamd.arrow.recast import RowCaster  # noqa: E402
+from streamd.client.client_errors import MalformedError, ServerError  # noqa: E402
 from streamd.errors import ProtocolError  # noqa: E402
-from streamd.spark.arrow.decode import EntryDecoder  # noqa: E402
-from streamd.spark.arrow.encode import XAddEncoder  # noqa: E402
-from streamd.spark.arrow.recast import RowCaster  # noqa: E402
-from streamd.spark.errors import MalformedError, ServerError  # noqa: E402
-from streamd.spark.source.read_options import SourceOptions  # noqa: E402
 from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, table_layout  # noqa: E402
+from streamd.transfer.read_options import SourceOptions  # noqa: E402
 
 Entry = tuple[tuple[int, int], list[tuple[bytes, bytes]]]
 

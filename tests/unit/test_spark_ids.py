@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.spark.wire.ids import (
+from streamd.client.points import (
     MAX_ID,
     MIN_ID,
     format_entry_id,

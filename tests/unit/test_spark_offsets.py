@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamd.client.key_names import stream_key, stream_name
+from streamd.client.points import MAX_ID, pack_id
 from streamd.spark.source.offsets import (
     Loss,
     Offset,
@@ -19,8 +21,6 @@ from streamd.spark.source.offsets import (
     find_loss,
     inside_stream,
 )
-from streamd.spark.wire.ids import MAX_ID, pack_id
-from streamd.spark.wire.names import stream_key, stream_name
 
 ids = st.integers(0, MAX_ID)
 counts = st.none() | st.integers(0, 2**63)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from streamd.spark.errors import OptionError
-from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.source.read_options import QUERY_OPTIONS, Bound, SourceOptions
-from streamd.spark.wire.ids import pack_id
-from streamd.spark.wire.options import Address, ConnectionOptions, option_rows
+from streamd.client.client_errors import OptionError
+from streamd.client.options import Address, ConnectionOptions, option_rows
+from streamd.client.points import pack_id
+from streamd.transfer.read_options import QUERY_OPTIONS, Bound, SourceOptions
+from streamd.transfer.write_options import SinkOptions
 
 NOW_MS = 1_700_000_000_000
 

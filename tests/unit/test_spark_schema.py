@@ -20,11 +20,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from streamd.spark.arrow import entry_table
-from streamd.spark.arrow.entry_table import default_table
-from streamd.spark.errors import OptionError
-from streamd.spark.source.read_options import SourceOptions
+from streamd.arrow import entry_table
+from streamd.arrow.entry_table import default_table
+from streamd.client.client_errors import OptionError
 from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, default_schema, table_layout
+from streamd.transfer.read_options import SourceOptions
 
 
 def layout_of(columns: dict[str, DataType], **options: str) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs streamd-server[spark]")
 
-from streamd.spark.errors import JavaMissingError, VersionError
 from streamd.spark.session import find_java, java_version, register, write_shim
+from streamd.spark.spark_errors import JavaMissingError, VersionError
 
 
 def program(path: Path, text: str) -> Path:

@@ -24,15 +24,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamd.spark.errors import DeliveryError, OptionError
-from streamd.spark.sink.batch_rows import BatchRows
+from streamd.client.client_errors import DeliveryError, OptionError
 from streamd.spark.sink.keyed import key_capacity
-from streamd.spark.sink.marked import Marker
 from streamd.spark.sink.requests import RowPlan
-from streamd.spark.sink.trimming import parse_minid
-from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter
 from streamd.spark.source.schema import DEFAULT_SCHEMA
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.marked import Marker
+from streamd.transfer.trimming import parse_minid
+from streamd.transfer.write_options import SinkOptions
 
 
 def schema(**columns):

@@ -11,13 +11,13 @@ Identified     the row has the entry's ID: an entry that the server refuses beca
 
 from __future__ import annotations
 
-from streamd.spark.sink.chunks import Delivery, Plain, WriterLink
+from streamd.client.connection import server_features
 from streamd.spark.sink.identified import Identified
 from streamd.spark.sink.keyed import Keyed, KeyedByString
-from streamd.spark.sink.marked import Marked
-from streamd.spark.sink.task import Task
-from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.wire.connection import server_features
+from streamd.transfer.chunk_delivery import Delivery, Plain, WriterLink
+from streamd.transfer.marked import Marked
+from streamd.transfer.task import Task
+from streamd.transfer.write_options import SinkOptions
 
 __all__ = ["open_delivery"]
 

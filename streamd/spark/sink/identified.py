@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from streamd.spark.errors import OptionError, ServerError
-from streamd.spark.sink.chunks import Delivery, Rows, find_refused
-from streamd.spark.wire.connection import Connection
-from streamd.spark.wire.ids import MAX_ID, parse_entry_id
+from streamd.client.client_errors import OptionError, ServerError
+from streamd.client.connection import Connection
+from streamd.client.points import MAX_ID, parse_entry_id
+from streamd.transfer.chunk_delivery import Delivery, Rows, find_refused
 
 __all__ = ["Identified"]
 

@@ -31,12 +31,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from streamd.spark.errors import DeliveryError
-from streamd.spark.sink.marked import Marker, marker_key
-from streamd.spark.sink.task import Task
-from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.wire.connection import Connection, Link, Request
-from streamd.spark.wire.names import stream_key, stream_name
+from streamd.client.client_errors import DeliveryError
+from streamd.client.connection import Connection, Link, Request
+from streamd.client.key_names import stream_key, stream_name
+from streamd.transfer.marked import Marker, marker_key
+from streamd.transfer.task import Task
+from streamd.transfer.write_options import SinkOptions
 
 __all__ = ["Content", "Journal", "Notes"]
 

@@ -6,12 +6,12 @@ import hashlib
 import math
 from typing import Any
 
-from streamd.spark.errors import OptionError, ServerError
-from streamd.spark.sink.chunks import Delivery, Rows, find_refused
-from streamd.spark.sink.task import Task
-from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.wire.connection import Connection, Link, Request
-from streamd.spark.wire.replies import pairs
+from streamd.client.client_errors import OptionError, ServerError
+from streamd.client.connection import Connection, Link, Request
+from streamd.client.replies import pairs
+from streamd.transfer.chunk_delivery import Delivery, Rows, find_refused
+from streamd.transfer.task import Task
+from streamd.transfer.write_options import SinkOptions
 
 __all__ = ["Keyed", "KeyedByString", "key_capacity"]
 

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamd.spark.errors import OptionError
-from streamd.spark.sink.write_options import SinkOptions
+from streamd.client.client_errors import OptionError
+from streamd.transfer.write_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -90,7 +90,7 @@ class RowPlan:
 
     def encoder(self, *, with_idmp: bool) -> Any:
         """The encoder of record batches that have `columns`."""
-        from streamd.spark.arrow.encode import XAddEncoder
+        from streamd.arrow.encode import XAddEncoder
 
         at = {name: index for index, name in enumerate(self.columns)}
         options = self.options
@@ -116,7 +116,7 @@ class RowPlan:
         """The required columns, as text. Raises OptionError for a null where none is allowed."""
         import pyarrow
 
-        from streamd.spark.arrow.as_text import as_text, pairs_as_text
+        from streamd.arrow.as_text import as_text, pairs_as_text
 
         names = self.columns
         arrays = []

@@ -22,19 +22,20 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from streamd.spark.collector import collector_paused
-from streamd.spark.errors import DeliveryError, OptionError, told_in_one_line
-from streamd.spark.sink.batch_rows import BatchRows
-from streamd.spark.sink.chunks import Delivery, WriterLink
+from streamd.client.client_errors import DeliveryError, OptionError
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.journal import Content, Journal
 from streamd.spark.sink.keyed import Keyed, key_capacity
-from streamd.spark.sink.marked import Marked
 from streamd.spark.sink.requests import RowPlan
 from streamd.spark.sink.spool import Spool
-from streamd.spark.sink.task import Task
-from streamd.spark.sink.trimming import parse_minid
-from streamd.spark.sink.write_options import SinkOptions
+from streamd.spark.spark_errors import told_in_one_line
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.chunk_delivery import Delivery, WriterLink
+from streamd.transfer.collector_pause import collector_paused
+from streamd.transfer.marked import Marked
+from streamd.transfer.task import Task
+from streamd.transfer.trimming import parse_minid
+from streamd.transfer.write_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow

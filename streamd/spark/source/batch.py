@@ -20,17 +20,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from streamd.spark.errors import DataLossError, told_in_one_line
-from streamd.spark.source.filters import Narrowed, narrow_by_filters
-from streamd.spark.source.read_options import SourceOptions
-from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.names import stream_key
+from streamd.client.client_errors import DataLossError
+from streamd.client.key_names import stream_key
+from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.source.filters import narrow_by_filters
+from streamd.spark.spark_errors import told_in_one_line
+from streamd.transfer.narrowed import Narrowed
+from streamd.transfer.read_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from streamd.spark.source.partitions import StreamRange
-    from streamd.spark.wire.connection import Connection
+    from streamd.client.connection import Connection
+    from streamd.transfer.partitions import StreamRange
 
 __all__ = ["PushingRangesReader", "RangesReader"]
 
@@ -47,14 +49,14 @@ class RangesReader(DataSourceReader):
 
     @told_in_one_line()
     def partitions(self) -> list[InputPartition]:
-        from streamd.spark.wire.connection import run
+        from streamd.client.connection import run
 
         now_ms = time.time_ns() // 1_000_000
         ranges = run(self.options.connection, lambda connection: self._plan(connection, now_ms))
         return [*map(InputPartition, ranges)] or [InputPartition(None)]  # Spark wants at least one
 
     def _plan(self, connection: Connection, now_ms: int) -> list[StreamRange]:
-        from streamd.spark.source.partitions import find_extents, find_streams, plan_partitions, refuse_missing
+        from streamd.transfer.partitions import find_extents, find_streams, plan_partitions, refuse_missing
 
         wanted = []
         for stream in find_streams(connection, self.options):
@@ -72,8 +74,8 @@ class RangesReader(DataSourceReader):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        from streamd.spark.arrow.decode import EntryDecoder
-        from streamd.spark.source.ranges import read_range
+        from streamd.arrow.decode import EntryDecoder
+        from streamd.transfer.ranges import read_range
 
         part: StreamRange | None = partition.value
         if part is None:
@@ -99,7 +101,7 @@ class RangesReader(DataSourceReader):
 
         Trimming removes entries from the start, so a stream that still starts at the same entry has lost none.
         """
-        from streamd.spark.wire.connection import run
+        from streamd.client.connection import run
 
         key = stream_key(part.stream)
         entries = run(

@@ -34,9 +34,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamd.client.points import format_entry_id, parse_entry_id
+from streamd.client.replies import pairs
 from streamd.errors import StreamdError
-from streamd.spark.wire.ids import format_entry_id, parse_entry_id
-from streamd.spark.wire.replies import pairs
 
 __all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss"]
 

@@ -43,15 +43,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamd.spark.errors import DataLossError, ServerError, UnreachableError
+from streamd.client.client_errors import DataLossError, ServerError, UnreachableError
+from streamd.client.connection import Connection, Link, server_features
+from streamd.client.key_names import stream_key, stream_name
+from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
+from streamd.client.replies import pairs
 from streamd.spark.source.offsets import Offset, Position, StreamInfo, end_of_stream, find_loss, inside_stream
-from streamd.spark.source.partitions import SplitForbiddenError, ask_slices, refuse_missing
-from streamd.spark.source.ranges import RangeScan, scan_range
-from streamd.spark.source.read_options import SourceOptions
-from streamd.spark.wire.connection import Connection, Link, server_features
-from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.names import stream_key, stream_name
-from streamd.spark.wire.replies import pairs
+from streamd.transfer.partitions import SplitForbiddenError, ask_slices, refuse_missing
+from streamd.transfer.ranges import RangeScan, scan_range
+from streamd.transfer.read_options import SourceOptions
 
 __all__ = ["ADVICE", "Planner"]
 
@@ -504,7 +504,7 @@ class Planner:
         self, connection: Connection, name: str, candidate: Candidate, estimate: int | None, total: int | None
     ) -> tuple[tuple[int, int | None], ...]:
         """Parts of a backlog that is too long to scan, found by probes."""
-        from streamd.spark.source.partitions import Extent, find_cuts
+        from streamd.transfer.partitions import Extent, find_cuts
 
         first, end = candidate.first, candidate.end
         parts = 4 * self._parallelism  # more than run at a time, so that uneven parts average out

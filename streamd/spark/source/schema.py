@@ -32,9 +32,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamd.spark.arrow.entry_table import METADATA_NAMES, Column, TableLayout
-from streamd.spark.errors import OptionError
-from streamd.spark.source.read_options import SourceOptions
+from streamd.arrow.entry_table import METADATA_NAMES, Column, TableLayout
+from streamd.client.client_errors import OptionError
+from streamd.transfer.read_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow

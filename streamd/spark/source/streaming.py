@@ -32,15 +32,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamd.spark.errors import DataLossError, OptionError, ServerError, told_in_one_line
+from streamd.client.client_errors import DataLossError, OptionError, ServerError
+from streamd.client.connection import run
+from streamd.client.key_names import stream_key
+from streamd.client.points import format_entry_id
 from streamd.spark.source.offsets import VERSION, Offset, Part, StreamInfo
 from streamd.spark.source.planner import ADVICE, Planner
-from streamd.spark.source.ranges import read_range
-from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import table_layout
-from streamd.spark.wire.connection import run
-from streamd.spark.wire.ids import format_entry_id
-from streamd.spark.wire.names import stream_key
+from streamd.spark.spark_errors import told_in_one_line
+from streamd.transfer.ranges import read_range
+from streamd.transfer.read_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -141,7 +142,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._read(partition.value)
 
     def _read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        from streamd.spark.arrow.decode import EntryDecoder
+        from streamd.arrow.decode import EntryDecoder
 
         options = self.options
         key = stream_key(part.stream)

@@ -1,0 +1,93 @@
+"""What the archiver and the history reader ask of the server, over one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from streamd.archive.boundary import GroupState, StreamState
+from streamd.arrow.decode import EntryDecoder
+from streamd.arrow.entry_table import TableLayout
+from streamd.client.client_errors import MissingStreamError, ServerError
+from streamd.client.connection import Connection
+from streamd.client.key_names import stream_key
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
+from streamd.client.replies import pairs
+from streamd.transfer.ranges import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "need_state", "read_entries"]
+
+FETCH = 2_000
+BATCH = 10_000
+
+
+def find_state(connection: Connection, stream: str) -> StreamState | None:
+    """What XINFO STREAM says, or None when there is no such stream."""
+    try:
+        return StreamState.from_reply(connection.command("XINFO", "STREAM", stream_key(stream)))
+    except ServerError as error:
+        if error.is_missing_key:
+            return None
+        raise
+
+
+def need_state(connection: Connection, stream: str) -> StreamState:
+    """As `find_state`. Raises ArchiveError when there is no such stream."""
+    state = find_state(connection, stream)
+    if state is None:
+        raise MissingStreamError(stream)
+    return state
+
+
+def find_groups(connection: Connection, stream: str) -> list[GroupState]:
+    """The consumer groups of a stream, each with its first pending entry."""
+    key = stream_key(stream)
+    while True:
+        try:
+            names = [pairs(each)[b"name"] for each in connection.command("XINFO", "GROUPS", key)]
+            # Read in one transaction, so that no entry goes from undelivered to pending in between.
+            done = connection.transaction([("XINFO", "GROUPS", key), *(("XPENDING", key, name) for name in names)])
+        except ServerError as error:
+            if error.is_missing_key:
+                return []
+            if error.code == "NOGROUP":  # destroyed meanwhile
+                continue
+            raise
+        infos, *pending = done or []
+        if [pairs(each)[b"name"] for each in infos] == names:
+            return [GroupState.from_replies(*each) for each in zip(infos, pending, strict=True)]
+
+
+def has_entry(connection: Connection, stream: str, number: int) -> bool:
+    text = format_entry_id(number)
+    return bool(connection.command("XRANGE", stream_key(stream), text, text))
+
+
+def find_entry_above(connection: Connection, stream: str, number: int) -> int | None:
+    """The ID of the first entry above an ID."""
+    if number >= MAX_ID:
+        return None
+    found = connection.command("XRANGE", stream_key(stream), format_entry_id(number + 1), "+", "COUNT", 1)
+    return parse_entry_id(found[0][0]) if found else None
+
+
+def read_entries(
+    options: ConnectionOptions,
+    stream: str,
+    low: int,
+    high: int,
+    table: TableLayout,
+    *,
+    fetch_size: int = FETCH,
+    batch_rows: int = BATCH,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The entries with IDs in [low, high] as record batches, in order, over a connection of its own; `limit` of them at most."""
+    key = stream_key(stream)
+    return read_range(
+        options, EntryDecoder(table, key), key, low, high, fetch_size=fetch_size, batch_rows=batch_rows, limit=limit
+    )

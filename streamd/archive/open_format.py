@@ -1,0 +1,152 @@
+"""What an open table is, and what both formats say of a file. kept_tables.py keeps them, published_files.py makes what they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from streamd.archive.layout import NO_DATE, date_in, folder_name
+from streamd.archive.manifest import FileRecord
+from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.name_patterns import pattern_of
+from streamd.client.archive_keys import quote_key
+from streamd.client.points import ms_of
+from streamd.integers import INT64_MAX
+
+__all__ = [
+    "PLAIN_NAME",
+    "TYPED_NAME",
+    "ArchiveTable",
+    "TableConfig",
+    "day_of",
+    "id_bounds",
+    "mark_of",
+    "ms_bounds",
+    "stream_text",
+]
+
+PLAIN_NAME = "streamd.archive"
+TYPED_NAME = "streamd.typed"
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A table that is kept.
+
+    name        `namespace.table`
+    catalog     Iceberg: the name of a catalog that pyiceberg is configured for; None: the archive's own, in SQLite
+    properties  of the catalog, on top of what pyiceberg is configured for. No secrets: they belong to pyiceberg's own
+                configuration
+    schema      the columns for fields of entries; None: the plain table, which names the archive's files in place
+    prefix      before the names of the other columns of a typed table (published_columns.py)
+    streams     whose entries a typed table has, together with those that match `pattern`; neither is given: all
+    id          identifies this very table, so that another one of its name is not mistaken for it
+    is_dropped  it is being removed
+    """
+
+    format: str
+    name: str = PLAIN_NAME
+    catalog: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+    prefix: str = ""
+    streams: tuple[str, ...] = ()
+    pattern: str | None = None
+    id: str = field(default="", compare=False)
+    is_dropped: bool = field(default=False, compare=False)
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> TableConfig:
+        """Raises TypeError when it is not what `asdict` gives."""
+        return cls(**{**found, "streams": tuple(found.get("streams", ()))})
+
+    @property
+    def label(self) -> str:
+        """The name of its description and its folder in the archive."""
+        return self.format if self.schema is None else f"{self.format}-{self.name}"
+
+    def column(self, name: str) -> str:
+        """What a column that is not for a field is called."""
+        return self.prefix + name
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What decides what the table holds."""
+        return {"schema": self.schema, "prefix": self.prefix, "streams": list(self.streams), "pattern": self.pattern}
+
+    def covers(self, stream: str) -> bool:
+        """Whether it has the entries of a stream."""
+        if not self.streams and self.pattern is None:
+            return True
+        is_match = self.pattern is not None and re.fullmatch(pattern_of(self.pattern), stream, re.DOTALL) is not None
+        return is_match or stream in self.streams
+
+    def __str__(self) -> str:
+        return f"{self.format} table" if self.schema is None else f"{self.format} table {self.name}"
+
+
+class ArchiveTable(Protocol):
+    """One table."""
+
+    def unknown_id(self) -> str | None:
+        """The `id` of this table if this archive has made it without learning so; None: it has not.
+
+        That happens when a catalog has made the table, and its answer was lost.
+        """
+        ...
+
+    def create(self) -> None:
+        """Make the table, unless it is there. Raises TableError when another one has its name."""
+        ...
+
+    def bring_up(self, log: ManifestLog) -> bool:
+        """Make the table name the files that count of a stream. False: another archiver has changed it meanwhile."""
+        ...
+
+    def forget(self, log: ManifestLog, moment_ms: int) -> None:
+        """Expire the snapshots that name files of a stream replaced up to this moment (the server's Unix ms).
+
+        The table has been brought up to `log`.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Remove the table and its metadata, both of which may be gone already; not the files that it names."""
+        ...
+
+
+def stream_text(stream: str) -> str:
+    """A key as a column holds it; percent-encoded when it is not text."""
+    try:
+        stream.encode()
+    except UnicodeEncodeError:
+        return quote_key(stream)
+    return stream
+
+
+def day_of(path: str) -> str | None:
+    """The value of the column `date` for a file: ISO, or None for entries of years that dates cannot hold."""
+    day = date_in(path)
+    return None if day == NO_DATE else day
+
+
+def mark_of(stream: str) -> str:
+    """The name under which a table keeps the number of the last manifest that it follows."""
+    return f"streamd.manifest.{folder_name(stream)}"
+
+
+def ms_bounds(file: FileRecord) -> tuple[int, int] | None:
+    """The lowest and the highest value of `ms`, none of which is null; None when the column cannot hold them."""
+    low, high = ms_of(file.first), ms_of(file.last)
+    return (low, high) if high <= INT64_MAX else None
+
+
+def id_bounds(file: FileRecord) -> tuple[str, str] | None:
+    """Bounds of `id` in the order of texts; None when the texts of the file's IDs are not in the order of the IDs.
+
+    They are not themselves IDs: '-' follows each millisecond, and '.' is the character after it.
+    """
+    low, high = str(ms_of(file.first)), str(ms_of(file.last))
+    return (f"{low}-", f"{high}.") if len(low) == len(high) else None

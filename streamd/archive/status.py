@@ -1,0 +1,97 @@
+"""How far the streams of an archive are archived, and what prevents trimming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from streamd.archive.archive_errors import IncarnationError
+from streamd.archive.boundary import holders
+from streamd.archive.layout import Layout
+from streamd.archive.leases import leased_boundary
+from streamd.archive.live_stream import find_groups, find_state
+from streamd.archive.lock import holder_of, trimmed_to
+from streamd.archive.manifest_log import ManifestLog, archived_streams
+from streamd.archive.same_stream import check_is_archived_stream
+from streamd.client.client_errors import DataLossError
+from streamd.client.connection import Connection, connect
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import format_entry_id, ms_of
+from streamd.client.replies import server_ms
+
+__all__ = ["StreamStatus", "read_status"]
+
+
+@dataclass
+class StreamStatus:
+    """One stream. IDs as text; what the server says is None when it was not asked, or has no such stream."""
+
+    stream: str
+    boundary: str  # archived up to here
+    rows: int
+    files: int
+    bytes: int
+    manifests: int
+    archived_at_ms: int | None  # when the last manifest was written, by the server's clock
+    on_server: int | None = None  # entries the server holds, archived ones among them
+    last_id: str | None = None
+    behind_ms: int | None = None  # from the boundary to the stream's last entry
+    trimmed_to: str | None = None
+    held_by: dict[str, str] = field(default_factory=dict)  # groups that still need archived entries
+    held_by_readers: str | None = None
+    locked_by: dict[str, Any] | None = None  # the run that holds the lock
+    fault: str | None = None  # why the next run will refuse the server's stream; None: it will not
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_status(path: str, options: Mapping[str, str] | None, streams: list[str] | None = None) -> list[StreamStatus]:
+    """The state of the streams of an archive, all of them unless some are named.
+
+    options  where the server is; None: only the archive is read
+    """
+    layout = Layout(path)
+    layout.check()
+    found = [of_archive(layout, stream) for stream in streams or archived_streams(layout)]
+    if options is not None:
+        with connect(ConnectionOptions.parse(options)) as connection:
+            for status, log in found:
+                ask_server(connection, status, log)
+    return [status for status, _ in found]
+
+
+def of_archive(layout: Layout, stream: str) -> tuple[StreamStatus, ManifestLog]:
+    log = ManifestLog.read(layout, stream)
+    files = log.files
+    status = StreamStatus(
+        stream=stream,
+        boundary=format_entry_id(log.boundary),
+        rows=log.rows,
+        files=len(files),
+        bytes=sum(file.size for file in files),
+        manifests=log.sequence,
+        archived_at_ms=log.last.created_ms if log.last is not None else None,
+    )
+    return status, log
+
+
+def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -> None:
+    stream = status.stream
+    status.locked_by = holder_of(connection, stream)
+    status.trimmed_to = trimmed_to(connection, stream)
+    leased = leased_boundary(connection, stream)
+    status.held_by_readers = None if leased is None else format_entry_id(leased)
+    state = find_state(connection, stream)
+    if state is None:
+        return
+    status.on_server = state.length
+    status.last_id = format_entry_id(state.last_generated)
+    since_ms = ms_of(log.boundary) if log.boundary else ms_of(state.first_entry or state.last_generated)
+    status.behind_ms = max(0, min(ms_of(state.last_generated), server_ms(connection)) - since_ms)
+    status.held_by = dict(holders(find_groups(connection, stream), log.boundary))
+    try:
+        check_is_archived_stream(connection, log.layout, log)
+    except (IncarnationError, DataLossError) as error:
+        status.fault = str(error)

@@ -1,0 +1,1 @@
+"""Talking to a server as a client: options, connections, IDs as numbers, names of keys, errors."""

@@ -1,0 +1,459 @@
+"""Connections of the data source to a server: streamd, Redis or Valkey, by TCP, TLS, unix socket or Sentinel.
+
+    connect(options)         a Connection, after as many attempts as the options allow
+    run(options, action)     call `action(connection)`, again on a new connection when the old one broke; for work that may
+                             be done twice (reading, transactions with a marker)
+    Link(options)            a connection that is kept, and reopened for work that is repeated because it broke
+    server_features(conn)    what the server is, and what it can do
+
+A Connection speaks RESP2 and blocks. It has two interfaces, not to be mixed while replies are outstanding: `command`,
+`pipeline` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled
+coders. It has its own socket instead of a client library's because the raw interface needs one, and little else is
+required.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import hiredis
+
+from streamd.client.client_errors import OptionError, ServerError, UnreachableError
+from streamd.client.options import Address, ConnectionOptions
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Attempts", "Connection", "Features", "Link", "Request", "connect", "pack_command", "run", "server_features"]
+
+Argument = bytes | str | int
+Request = Sequence[Argument]
+Reply = Any
+"""bytes, int, list of replies, None; in the list of `pipeline(..., raise_errors=False)` also ServerError."""
+
+T = TypeVar("T")
+
+RECEIVE_BYTES = 256 * 1024
+"""Bytes to receive from the socket at a time."""
+
+TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "UNBLOCKED"})
+"""Error codes after which the same request may succeed later: during a start, a failover, a script."""
+
+
+def pack_command(args: Request) -> bytes:
+    """A request as bytes."""
+    words: Any = tuple(args)  # hiredis's stub is narrower than what it accepts
+    return cast(bytes, hiredis.pack_command(words))
+
+
+class Connection:
+    """An open connection. Made by `connect`; closed at the end of its `with` block, or by `close`."""
+
+    def __init__(self, options: ConnectionOptions, sock: socket.socket) -> None:
+        self.options = options
+        self.place = options.place
+        self._socket = sock
+        self._reader = hiredis.Reader(replyError=ServerError)
+        self.features: Features | None = None  # once `server_features` has asked
+
+    def command(self, *args: Argument) -> Reply:
+        """Send one request, return its reply. Raises ServerError, UnreachableError when the connection breaks."""
+        self.socket_send(pack_command(args))
+        return self._raised(self._read())
+
+    def pipeline(self, requests: Sequence[Request], *, raise_errors: bool = True) -> list[Reply]:
+        """Send requests at once, return their replies in order.
+
+        raise_errors  raise the first error reply (after all have been read); otherwise errors are elements of the list
+        """
+        if not requests:
+            return []
+        self.socket_send(b"".join(map(pack_command, requests)))
+        return self.replies(len(requests), raise_errors=raise_errors)
+
+    def replies(self, count: int, *, raise_errors: bool = True) -> list[Reply]:
+        """The next replies, to requests that were sent with `socket_send`; errors as in `pipeline`."""
+        found = [self._read() for _ in range(count)]
+        if raise_errors:
+            for each in found:
+                self._raised(each)
+        return found
+
+    def expect(self, expected: bytes) -> bool:
+        """Receive replies to requests that were sent with `socket_send`, and drop these bytes, if they begin with them.
+
+        Otherwise `replies` has all of them. No reply may be outstanding that was sent before.
+        """
+        held = b""
+        while len(held) < len(expected) and expected.startswith(held):
+            held += self._receive()
+        is_expected = held.startswith(expected)
+        self._reader.feed(held[len(expected) :] if is_expected else held)
+        return is_expected
+
+    def transaction(self, requests: Sequence[Request]) -> list[Reply] | None:
+        """MULTI, the requests and EXEC at once: the replies, or None when a watched key was touched.
+
+        Raises ServerError for a request that is refused (nothing was done), or that failed (the others were done).
+        """
+        *queued, done = self.pipeline([("MULTI",), *requests, ("EXEC",)], raise_errors=False)
+        for each in queued:
+            self._raised(each)
+        self._raised(done)
+        for each in done or ():
+            self._raised(each)
+        return cast("list[Reply] | None", done)
+
+    def socket_send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send raw bytes. Raises UnreachableError."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def receive(self, buffer: bytearray | memoryview) -> int:
+        """Receive raw bytes into a buffer, at least one; return how many. Raises UnreachableError."""
+        try:
+            count = self._socket.recv_into(buffer)
+        except OSError as error:
+            raise self._lost(error) from None
+        if count == 0:
+            raise self._lost(None)
+        return count
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.place}>"
+
+    def _read(self) -> Reply:
+        while True:
+            reply = self._reader.gets()
+            if reply is not False:
+                return reply
+            self._reader.feed(self._receive())
+
+    def _receive(self) -> bytes:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except OSError as error:
+            raise self._lost(error) from None
+        if not data:
+            raise self._lost(None)
+        return data
+
+    def _raised(self, reply: Reply) -> Reply:
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    def _lost(self, error: OSError | None) -> UnreachableError:
+        """What to raise when the connection broke; it is closed, since replies may be outstanding."""
+        self.close()
+        if isinstance(error, TimeoutError):
+            return UnreachableError(f"no reply from {self.place} within {self.options.read_timeout_ms} ms")
+        reason = "it was closed by the server" if error is None else str(error)
+        return UnreachableError(f"the connection to {self.place} broke: {reason}")
+
+
+# --- Opening --------------------------------------------------------------------------------------------------------------
+
+
+def connect(options: ConnectionOptions) -> Connection:
+    """Open a connection: socket, TLS, AUTH, CLIENT SETNAME, SELECT.
+
+    Attempts are repeated, with growing waits, while nobody listens, the server is loading, or no Sentinel knows of a
+    primary. Raises UnreachableError when the last one failed, ServerError immediately for permanent errors (a wrong
+    password).
+    """
+    return _repeated(options, lambda: _open(options))
+
+
+def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
+    """Return `action(connection)`, which is called again, on a new connection, when its connection broke or the server
+    was not ready (TEMPORARY_CODES). The action must be repeatable from its start."""
+
+    def attempt() -> T:
+        with _open(options) as connection:
+            return action(connection)
+
+    return _repeated(options, attempt)
+
+
+class Link:
+    """A connection that is opened when it is first needed, kept, and reopened when it broke. Used by one thread.
+
+    temporary  codes of error replies after which an action is called again
+    """
+
+    def __init__(self, options: ConnectionOptions, temporary: frozenset[str] = TEMPORARY_CODES) -> None:
+        self.options = options
+        self._temporary = temporary
+        self._connection: Connection | None = None
+
+    def ask(self, action: Callable[[Connection], T]) -> T:
+        """Return `action(connection)`, which is called again as in `run`."""
+
+        def attempt() -> T:
+            if self._connection is None:
+                self._connection = _open(self.options)
+            try:
+                return action(self._connection)
+            except BaseException:
+                self.close()  # replies may be outstanding
+                raise
+
+        return _repeated(self.options, attempt, self._temporary)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Attempts:
+    """What decides whether a piece of work is tried again, and waits before that.
+
+    There are as many further attempts as the options say; where Sentinels are asked for the primary, at least for as long
+    as a fail-over may take. `reset` begins anew, after progress.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self.reset()
+
+    def reset(self) -> None:
+        self._failures = 0
+        self._wait_ms = self._options.retry_backoff_ms
+        self._deadline: float | None = None
+
+    def wait(self) -> bool:
+        """Wait before the next attempt; False, at once, when there is to be none."""
+        options, now = self._options, time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + (options.failover_timeout_ms / 1000 if options.sentinels else 0)
+        if self._failures >= options.retries and now >= self._deadline:
+            return False
+        self._failures += 1
+        # Partly random, so that the tasks of a job do not reconnect all at once.
+        time.sleep(self._wait_ms / 1000 * random.uniform(0.5, 1.0))
+        self._wait_ms = min(self._wait_ms * 2, options.retry_max_backoff_ms)
+        return True
+
+
+def _repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: frozenset[str] = TEMPORARY_CODES) -> T:
+    attempts = Attempts(options)
+    while True:
+        try:
+            return attempt()
+        except ServerError as error:
+            if error.code not in temporary or not attempts.wait():
+                raise
+        except UnreachableError:
+            if not attempts.wait():
+                raise
+
+
+def _open(options: ConnectionOptions) -> Connection:
+    if options.sentinels:
+        return _open_primary(options)
+    return _greeted(options, options.username, options.find_password(), _socket_to(options, None), is_sentinel=False)
+
+
+def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.socket:
+    """A connected socket: to the address, or to where the options say; TLS when they say so."""
+    timeout_s = options.connect_timeout_ms / 1000
+    sock: socket.socket
+    try:
+        if options.unix_socket_path is not None:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(timeout_s)
+                sock.connect(options.unix_socket_path)
+            except BaseException:
+                sock.close()
+                raise
+        else:
+            target = address or Address(options.host, options.port)
+            sock = socket.create_connection((target.host, target.port), timeout_s)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if options.tls:
+                    sock = _tls_context(options).wrap_socket(
+                        sock, server_hostname=options.tls_server_name or target.host
+                    )
+            except BaseException:
+                sock.close()
+                raise
+    except OSError as error:
+        if options.tls and _is_refused_certificate(error):
+            # Retrying would not help.
+            raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
+        raise UnreachableError(f"cannot connect to {address or options.place}: {error}") from None
+    sock.settimeout(options.read_timeout_ms / 1000)
+    return sock
+
+
+def _is_refused_certificate(error: OSError) -> bool:
+    import ssl
+
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
+def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
+    import ssl  # imported here: Spark starts processes for each query, and this is a tenth of their import time
+
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError("tlsCaFile", str(error)) from None
+    if not options.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif not options.tls_check_hostname:
+        context.check_hostname = False
+    if options.tls_cert_file is not None:
+        try:
+            context.load_cert_chain(options.tls_cert_file, options.tls_key_file, options.tls_key_password)
+        except (OSError, ssl.SSLError) as error:
+            raise OptionError("tlsCertFile", str(error)) from None
+    return context
+
+
+def _greeted(
+    options: ConnectionOptions, username: str | None, password: str | None, sock: socket.socket, *, is_sentinel: bool
+) -> Connection:
+    """A connection that is logged in, with its name and database set."""
+    connection = Connection(options, sock)
+    try:
+        if password is not None:
+            connection.command("AUTH", *([username] if username else []), password)
+        if not is_sentinel:
+            # The name is optional; an access control list may forbid setting it.
+            connection.pipeline([("CLIENT", "SETNAME", options.client_name)], raise_errors=False)
+            if options.db:
+                connection.command("SELECT", options.db)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_primary(options: ConnectionOptions) -> Connection:
+    """Ask the Sentinels, in order, for the primary, and connect to the first one that reports itself as primary."""
+    name = options.sentinel_master or ""
+    failures: list[str] = []
+    strangers = 0
+    for sentinel in options.sentinels:
+        try:
+            sock = _socket_to(options, sentinel)
+            password = options.find_sentinel_password()
+            with _greeted(options, options.sentinel_username, password, sock, is_sentinel=True) as asked:
+                found = asked.command("SENTINEL", "get-master-addr-by-name", name)
+            if found is None:
+                failures.append(f"{sentinel} does not know {name}")
+                strangers += 1
+                continue
+            primary = Address(found[0].decode(), int(found[1]))
+            sock = _socket_to(options, primary)
+            connection = _greeted(options, options.username, options.find_password(), sock, is_sentinel=False)
+            # During a fail-over a Sentinel may still name the old primary, which is a replica by now.
+            role = connection.pipeline([("ROLE",)], raise_errors=False)[0]
+            if isinstance(role, list) and role[0] != b"master":
+                connection.close()
+                failures.append(f"{primary}, named by {sentinel}, is not a primary")
+                continue
+            connection.place = f"{name} at {primary}"
+            return connection
+        except UnreachableError as error:
+            failures.append(str(error))
+    if strangers == len(options.sentinels):
+        # Sentinels do not forget what they monitor: retrying would not help.
+        raise OptionError("sentinelMaster", f"no Sentinel knows {name}")
+    raise UnreachableError(f"no primary {name}: {'; '.join(failures)}")
+
+
+# --- What the server is ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a server is, and which features that differ between servers it has.
+
+    name            `streamd`, `redis` or `valkey`
+    version         its own version
+    redis_version   the Redis release that it claims compatibility with
+    """
+
+    name: str
+    version: tuple[int, ...]
+    redis_version: tuple[int, ...]
+    has_idmp: bool
+    """XADD with IDMP and IDMPAUTO, XCFGSET (Redis 8.6)."""
+    has_acked_trim: bool
+    """KEEPREF, DELREF and ACKED for XADD and XTRIM, XDELEX, XACKDEL (Redis 8.2)."""
+    has_hashes: bool
+    """HSET and its family; streamd has strings only."""
+    has_streamd_helpers: bool
+    """Commands of streamd's own that Redis does not have, among them the cheap split of a stream; as far as is known, this
+    user may call them (`SplitForbiddenError`)."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}"
+
+
+SPLIT_COMMAND = "STREAMD.SPLIT"
+"""The IDs that cut a range of a stream into parts of equal length; where a server has it."""
+
+
+def server_features(connection: Connection) -> Features:
+    """What a server is: one round trip per connection. A server that forbids the questions is treated as an old Redis."""
+    if connection.features is not None:
+        return connection.features
+    info, commands = connection.pipeline(
+        [("INFO", "server"), ("COMMAND", "INFO", "XCFGSET", "XDELEX", "HSET", SPLIT_COMMAND)], raise_errors=False
+    )
+    fields = {}
+    if isinstance(info, bytes):
+        lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+        fields = {name: value for name, colon, value in lines if colon}
+    known = [bool(each) for each in commands] if isinstance(commands, list) else [False] * 4
+    name = next((each for each in ("streamd", "valkey") if f"{each}_version" in fields), "redis")
+    connection.features = Features(
+        name=name,
+        version=_version(fields.get(f"{name}_version", "")),
+        redis_version=_version(fields.get("redis_version", "")),
+        has_idmp=known[0],
+        has_acked_trim=known[1],
+        has_hashes=known[2],
+        has_streamd_helpers=known[3],
+    )
+    return connection.features
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)

@@ -1,1 +1,0 @@
-"""Talking to a server as a client: options, connections, IDs, names."""
