@@ -1,7 +1,7 @@
 """The protocol of min-replicas-durable, searched: no state is reached in which an acknowledged write is lost.
 
 Each rule that servers keep is switched off once: then the search finds a loss by itself, and prints a way to it. So the
-model can tell a protocol that holds from one that does not.
+model can tell a protocol that holds from one that does not. test_failover_search.py goes through more faults.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.failover_protocol import FAULTS, NOW, Anything, Model, find_stuck, search
+from support.failover_protocol import NOW, Anything, Model, find_stuck, search
 
 BEFORE = NOW.without("views")
 """A new primary waits until replicas have its data, and does not ask what they have that it lacks."""
@@ -50,27 +50,7 @@ def test_nothing_is_lost_by_any_orders(durable: int, orders: int) -> None:
 
 @pytest.mark.parametrize("durable", [1, 2])
 def test_nothing_is_lost_by_one_fault_of_any_kind_beside_sentinels(durable: int) -> None:
-    assert_nothing_is_lost(Model(durable, faults=1, kinds=FAULTS))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("durable", [1, 2])
-def test_nothing_is_lost_by_deaths_and_planned_switches(durable: int) -> None:
-    assert_nothing_is_lost(Model(durable, faults=2, writes=1, kinds=frozenset({"death", "planned"})))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("durable", [1, 2])
-def test_nothing_is_lost_by_two_faults_of_any_kind(durable: int) -> None:
-    assert_nothing_is_lost(Model(durable, faults=2, writes=1, kinds=FAULTS))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_nothing_is_lost_by_three_planned_switches() -> None:
-    assert_nothing_is_lost(Model(faults=3, writes=1, kinds=frozenset({"planned"})))
+    assert_nothing_is_lost(Model(durable, faults=1))
 
 
 # --- A rule is missing ----------------------------------------------------------------------------------------------------
@@ -116,7 +96,7 @@ def test_service_can_come_back_after_a_planned_switch() -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("durable", [1, 2])
 def test_service_can_come_back_after_one_fault_of_any_kind(durable: int) -> None:
-    found = find_stuck(Model(durable, faults=1, writes=1, kinds=FAULTS, watches=True))
+    found = find_stuck(Model(durable, faults=1, writes=1, watches=True))
     assert not found.trace, found
 
 
