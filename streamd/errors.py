@@ -20,7 +20,7 @@ Errors that one room alone raises are defined beside the code that raises them, 
 a test compares this list with the tree:
 
     archive        archive_errors
-    client         client_errors
+    client         caller, client_errors, place
     console        connection, sessions
     core           http_guard, listening
     data           migration
@@ -29,7 +29,6 @@ a test compares this list with the tree:
     replication    connection
     serve          tls
     settings       config, kinds
-    shell          caller
     spark          spark_errors, source: offsets, planner
     transfer       move_error, partitions
 

@@ -191,7 +191,8 @@ def words_of_server() -> list[str]:
 
 def health(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """0 when the server serves; also when it wants a password for an answer. Raises StreamdError when it does not answer."""
-    from streamd.shell.caller import Caller, Place, ReplyError
+    from streamd.client.caller import Caller, ReplyError
+    from streamd.client.place import Place
 
     config = peek(server_arguments(words, environment) or [])
     if config is None:

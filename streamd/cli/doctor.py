@@ -11,8 +11,8 @@ from dataclasses import replace
 import click
 
 from streamd.cli.one_line import say
+from streamd.client.place import Place
 from streamd.errors import StreamdError
-from streamd.shell.caller import Place
 from streamd.watching.case import Thresholds
 from streamd.watching.doctor import KINDS, Diagnosis, diagnose
 from streamd.watching.reading import Limits

@@ -18,10 +18,10 @@ import click
 
 from streamd.cli.exit_status import STOPPED
 from streamd.cli.one_line import say
+from streamd.client.place import BadUrlError, Place
 from streamd.errors import StreamdError
 from streamd.importing.run import ImportStoppedError, Plan, Signals, run_import
 from streamd.printable import in_one_line
-from streamd.shell.caller import BadUrlError, Place
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

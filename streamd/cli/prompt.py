@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from streamd import REDIS_VERSION, __version__
+from streamd.client.caller import Caller, ReplyError, Verbatim
+from streamd.client.place import Place
 from streamd.errors import StreamdError
 from streamd.printable import printable
-from streamd.shell.caller import Caller, Place, ReplyError, Verbatim
 from streamd.shell.conversation import Conversation
 from streamd.shell.showing import as_json, pretty, raw
 

@@ -14,8 +14,8 @@ import click
 
 from streamd.cli.doctor import DEFAULT_URL, place_at, with_port
 from streamd.cli.one_line import say
+from streamd.client.place import Place
 from streamd.errors import StreamdError
-from streamd.shell.caller import Place
 from streamd.watching.board import Board
 from streamd.watching.reading import Limits, Reader
 from streamd.watching.tables import TABLES, render, shown_rows

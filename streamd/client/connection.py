@@ -8,8 +8,7 @@
 
 A Connection speaks RESP2 and blocks. It has two interfaces, not to be mixed while replies are outstanding: `command`,
 `pipeline` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled
-coders. It has its own socket instead of a client library's because the raw interface needs one, and little else is
-required.
+coders.
 """
 
 from __future__ import annotations
@@ -21,15 +20,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import hiredis
 
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.options import Address, ConnectionOptions
-
-if TYPE_CHECKING:
-    import ssl
+from streamd.client.place import CertificateFileError, open_socket
 
 __all__ = ["Attempts", "Connection", "Features", "Link", "Request", "connect", "pack_command", "run", "server_features"]
 
@@ -279,30 +276,10 @@ def _open(options: ConnectionOptions) -> Connection:
 
 def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.socket:
     """A connected socket: to the address, or to where the options say; TLS when they say so."""
-    timeout_s = options.connect_timeout_ms / 1000
-    sock: socket.socket
     try:
-        if options.unix_socket_path is not None:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                sock.settimeout(timeout_s)
-                sock.connect(options.unix_socket_path)
-            except BaseException:
-                sock.close()
-                raise
-        else:
-            target = address or Address(options.host, options.port)
-            sock = socket.create_connection((target.host, target.port), timeout_s)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                if options.tls:
-                    sock = _tls_context(options).wrap_socket(
-                        sock, server_hostname=options.tls_server_name or target.host
-                    )
-            except BaseException:
-                sock.close()
-                raise
+        sock = open_socket(options.place_at(address), options.connect_timeout_ms / 1000)
+    except CertificateFileError as error:
+        raise OptionError("tlsCaFile" if error.field == "ca_file" else "tlsCertFile", str(error)) from None
     except OSError as error:
         if options.tls and _is_refused_certificate(error):
             # Retrying would not help.
@@ -316,26 +293,6 @@ def _is_refused_certificate(error: OSError) -> bool:
     import ssl
 
     return isinstance(error, ssl.SSLCertVerificationError)
-
-
-def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
-    import ssl  # imported here: Spark starts processes for each query, and this is a tenth of their import time
-
-    try:
-        context = ssl.create_default_context(cafile=options.tls_ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise OptionError("tlsCaFile", str(error)) from None
-    if not options.tls_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    elif not options.tls_check_hostname:
-        context.check_hostname = False
-    if options.tls_cert_file is not None:
-        try:
-            context.load_cert_chain(options.tls_cert_file, options.tls_key_file, options.tls_key_password)
-        except (OSError, ssl.SSLError) as error:
-            raise OptionError("tlsCertFile", str(error)) from None
-    return context
 
 
 def _greeted(

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from streamd.client.client_errors import OptionError
+from streamd.client.place import Place
 from streamd.client.points import parse_duration_ms
 
 __all__ = ["Address", "ConnectionOptions", "option_rows"]
@@ -345,6 +346,23 @@ class ConnectionOptions:
     def find_sentinel_password(self) -> str | None:
         return find_secret(
             "sentinelPassword", self.sentinel_password, self.sentinel_password_env, self.sentinel_password_file
+        )
+
+    def place_at(self, address: Address | None) -> Place:
+        """What a socket is opened to: the address, or the server of the options."""
+        host, port = (self.host, self.port) if address is None else (address.host, address.port)
+        return Place(
+            host,
+            port,
+            self.unix_socket_path,
+            is_tls=self.tls,
+            ca_file=self.tls_ca_file,
+            cert_file=self.tls_cert_file,
+            key_file=self.tls_key_file,
+            key_password=self.tls_key_password,
+            server_name=self.tls_server_name,
+            is_verified=self.tls_verify,
+            checks_host=self.tls_check_hostname,
         )
 
     @property

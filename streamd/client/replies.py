@@ -1,13 +1,14 @@
-"""Replies that several modules read: maps in RESP2, and the clock of a server."""
+"""Replies that several modules read: maps, texts, and the clock of a server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streamd.client.connection import Connection
+if TYPE_CHECKING:
+    from streamd.client.connection import Connection
 
-__all__ = ["clock_ms", "pairs", "server_ms"]
+__all__ = ["as_text", "clock_ms", "pairs", "server_ms", "text_map"]
 
 
 def pairs(reply: Sequence[Any]) -> dict[bytes, Any]:
@@ -23,3 +24,14 @@ def clock_ms(reply: Sequence[bytes]) -> int:
 def server_ms(connection: Connection) -> int:
     """The server's clock: Unix time in milliseconds."""
     return clock_ms(connection.command("TIME"))
+
+
+def text_map(reply: Any) -> dict[str, Any]:
+    """A map of either protocol, with text keys."""
+    if isinstance(reply, dict):
+        return {as_text(name): value for name, value in reply.items()}
+    return {as_text(reply[at]): reply[at + 1] for at in range(0, len(reply) - 1, 2)}
+
+
+def as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
 from streamd.console.guard import RefusedError
 from streamd.entry_id import parse_id
-from streamd.shell.replies import as_text
 
 __all__: list[str] = []
 

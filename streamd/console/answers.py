@@ -18,6 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
+from streamd.client.caller import ReplyError
 from streamd.console import actions, findings, keys, search, server, streams, tail
 from streamd.console.asked import ANSWERS, Asked, read_query
 from streamd.console.connection import GoneError
@@ -27,7 +28,6 @@ from streamd.console.values import read_bytes
 from streamd.core.host import Host
 from streamd.core.http_port import break_off, write
 from streamd.observe.history import History
-from streamd.shell.caller import ReplyError
 
 __all__ = ["Answers"]
 

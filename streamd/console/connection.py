@@ -12,12 +12,12 @@ from typing import Any
 
 import hiredis
 
+from streamd.client.caller import ReplyError
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.errors import StreamdError
 from streamd.protocol.request_bytes import encode_request
-from streamd.shell.caller import ReplyError
 from streamd.users.acl import Acl
 from streamd.users.user import User
 

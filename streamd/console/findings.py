@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from streamd.client.caller import NoConnectionError, Reply, ReplyError
+from streamd.client.place import Place
 from streamd.console.asked import Asked, answers
 from streamd.console.connection import Connection, GoneError
-from streamd.shell.caller import NoConnectionError, Place, Reply, ReplyError
 from streamd.watching.case import Thresholds
 from streamd.watching.doctor import Diagnosis, examine
 from streamd.watching.reading import Limits, Reader, Request

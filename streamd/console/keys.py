@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamd.client.caller import ReplyError
+from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
 from streamd.console.streams import PER_SCAN, WHOLE_VALUE_SHOWN, allowed
 from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
-from streamd.shell.caller import ReplyError
-from streamd.shell.replies import as_text
 
 __all__: list[str] = []
 

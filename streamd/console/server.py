@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from streamd.client.caller import ReplyError
+from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
 from streamd.console.streams import allowed
 from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
 from streamd.settings.table import by_name
-from streamd.shell.caller import ReplyError
-from streamd.shell.replies import as_text, pairs
 from streamd.watching.reading import parse_info
 
 __all__: list[str] = []
@@ -38,7 +38,7 @@ async def overview(asked: Asked) -> dict[str, Any]:
     databases = {name[2:]: value for name, value in info.items() if name[:2] == "db" and name[2:].isdecimal()}
     return {
         "info": {name: info[name] for name in FIELDS if name in info},
-        "save": None if saves is None else as_text(pairs(saves).get("save", b"")),
+        "save": None if saves is None else as_text(text_map(saves).get("save", b"")),
         "keys": {db: int(text.partition(",")[0].removeprefix("keys=")) for db, text in databases.items()},
     }
 
@@ -108,7 +108,7 @@ async def clients(asked: Asked) -> dict[str, Any]:
 @answers("GET", "settings")
 async def settings(asked: Asked) -> dict[str, Any]:
     """The settings as CONFIG GET tells them, but for passwords."""
-    told = pairs(await asked.connection.call("CONFIG", "GET", "*"))
+    told = text_map(await asked.connection.call("CONFIG", "GET", "*"))
     found, slices = [], Slices()
     for name, value in sorted(told.items()):
         row = by_name.get(name)
@@ -129,9 +129,9 @@ async def settings(asked: Asked) -> dict[str, Any]:
 async def memory(asked: Asked) -> dict[str, Any]:
     """MEMORY STATS, flat."""
     found: dict[str, Any] = {}
-    for name, value in pairs(await asked.connection.call("MEMORY", "STATS")).items():
+    for name, value in text_map(await asked.connection.call("MEMORY", "STATS")).items():
         if isinstance(value, list):
-            found |= {f"{name} {inner}": each for inner, each in pairs(value).items()}
+            found |= {f"{name} {inner}": each for inner, each in text_map(value).items()}
         else:
             found[name] = value
     return {"memory": {name: as_text(each) if isinstance(each, bytes) else each for name, each in found.items()}}

@@ -14,13 +14,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamd.client.caller import ReplyError
+from streamd.client.replies import as_text
 from streamd.console.connection import Connection, GoneError, Peer
 from streamd.console.guard import RefusedError
 from streamd.core.host import Host
 from streamd.core.http_guard import find_crowding, network_of
 from streamd.errors import StreamdError
-from streamd.shell.caller import ReplyError
-from streamd.shell.replies import as_text
 from streamd.users.acl import Acl
 
 __all__ = ["FoundKeys", "LoginError", "Session", "Sessions"]

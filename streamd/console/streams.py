@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
+from streamd.client.caller import ReplyError
+from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
 from streamd.console.connection import Connection, Reply
 from streamd.console.guard import RefusedError
@@ -18,8 +20,6 @@ from streamd.console.sessions import FoundKeys
 from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
 from streamd.entry_id import format_id
-from streamd.shell.caller import ReplyError
-from streamd.shell.replies import as_text, pairs
 from streamd.stream_state import ID, GroupState, StreamState
 from streamd.watching.reading import make_consumer, make_group, make_stream
 
@@ -118,9 +118,9 @@ async def _read(connection: Connection, db: int, keys: Sequence[bytes], slices: 
             if not str(stream).startswith(GONE):
                 raise stream
             continue
-        found.append(make_stream(key, pairs(stream), used if isinstance(used, int) else None, None))
+        found.append(make_stream(key, text_map(stream), used if isinstance(used, int) else None, None))
         if isinstance(of_groups, list):
-            groups += [(found[-1], pairs(each)) for each in of_groups[:GROUPS_SHOWN]]
+            groups += [(found[-1], text_map(each)) for each in of_groups[:GROUPS_SHOWN]]
         await slices.breathe()
     await _add_groups(connection, db, groups, slices)
     return found
@@ -186,10 +186,12 @@ def id_json(entry_id: ID | None) -> str | None:
 async def stream(asked: Asked) -> dict[str, Any]:
     """A stream and its groups."""
     key, connection = asked.name("key"), asked.connection
-    told = pairs(await connection.call("XINFO", "STREAM", key, db=asked.db))
+    told = text_map(await connection.call("XINFO", "STREAM", key, db=asked.db))
     groups, used, ttl = await allowed(asked, ("XINFO", "GROUPS", key), ("MEMORY", "USAGE", key), ("PTTL", key))
     state = make_stream(key, told, used, ttl)
-    await _add_groups(connection, asked.db, [(state, pairs(each)) for each in (groups or [])[:GROUPS_SHOWN]], Slices())
+    await _add_groups(
+        connection, asked.db, [(state, text_map(each)) for each in (groups or [])[:GROUPS_SHOWN]], Slices()
+    )
     now_ms = int(time.time() * 1000)
     return summary_json(state) | {
         "now_ms": now_ms,
@@ -232,7 +234,7 @@ async def group(asked: Asked) -> dict[str, Any]:
     """A group and its consumers."""
     key, name, connection = asked.name("key"), asked.name("group"), asked.connection
     reply = await connection.call("XINFO", "GROUPS", key, db=asked.db)
-    told = next((each for each in map(pairs, reply) if each["name"] == name), None)
+    told = next((each for each in map(text_map, reply) if each["name"] == name), None)
     if told is None:
         raise RefusedError(404, "There is no such group.")
     state = StreamState(key, 0, 0, None, None)
@@ -240,7 +242,7 @@ async def group(asked: Asked) -> dict[str, Any]:
     consumers: list[Any] = []
     if told["consumers"] <= CONSUMERS_ASKED:
         consumers = await connection.call("XINFO", "CONSUMERS", key, name, db=asked.db)
-    made = [make_consumer(pairs(each)) for each in consumers[:CONSUMERS_SHOWN]]
+    made = [make_consumer(text_map(each)) for each in consumers[:CONSUMERS_SHOWN]]
     return group_json(state.groups[0], int(time.time() * 1000)) | {
         "consumer_list": [
             {

@@ -13,6 +13,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+from streamd.client.caller import ReplyError
+from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
 from streamd.console.connection import Connection, GoneError
 from streamd.console.guard import HEADERS, RefusedError
@@ -20,8 +22,6 @@ from streamd.console.streams import entry_json, page_size
 from streamd.core.http_port import break_off, write
 from streamd.core.slices import Slices
 from streamd.entry_id import parse_id
-from streamd.shell.caller import ReplyError
-from streamd.shell.replies import as_text
 
 if TYPE_CHECKING:
     from aiohttp import web

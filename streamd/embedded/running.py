@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from streamd.client.caller import Caller
+from streamd.client.place import Place
 from streamd.embedded.hosts import Host, ProcessHost, ThreadHost
 from streamd.errors import StreamdError
 from streamd.settings.config import Config, as_arguments
-from streamd.shell.caller import Caller, Place
 
 if TYPE_CHECKING:
     from types import TracebackType

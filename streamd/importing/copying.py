@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamd.client.caller import NoConnectionError, ReplyError
 from streamd.importing.peers import ImportFailedError, Peer, raised
 from streamd.importing.survey import SUPPORTED_TYPES, scan
-from streamd.shell.caller import NoConnectionError, ReplyError
 
 __all__ = ["Copied", "copy_keys"]
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamd.client.caller import Caller, NoConnectionError, Reply, ReplyError
+from streamd.client.place import Place
 from streamd.errors import StreamdError
-from streamd.shell.caller import Caller, NoConnectionError, Place, Reply, ReplyError
 
 __all__ = ["ImportFailedError", "Peer", "check_source", "check_target", "keys_of", "version_of"]
 

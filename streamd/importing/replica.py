@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from streamd.client.caller import NoConnectionError, ReplyError
+from streamd.client.place import Place
 from streamd.importing.peers import ImportFailedError, Peer, keys_of, version_of
-from streamd.shell.caller import NoConnectionError, Place, ReplyError
 
 __all__ = ["Replica", "State", "find_obstacle"]
 

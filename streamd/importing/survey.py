@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
+from streamd.client.caller import ReplyError
 from streamd.importing.peers import ImportFailedError, Peer
-from streamd.shell.caller import ReplyError
 
 __all__ = ["SUPPORTED_TYPES", "Survey", "Unsupported", "pattern_of", "scan", "survey"]
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamd.client.caller import Caller, NoConnectionError, Push, ReplyError, Verbatim
 from streamd.printable import printable
 from streamd.protocol.inline import split_line
-from streamd.shell.caller import Caller, NoConnectionError, Push, ReplyError, Verbatim
 from streamd.shell.hints import Commands
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamd.client.caller import Caller, ReplyError
+from streamd.client.replies import as_text, text_map
 from streamd.printable import in_one_line
-from streamd.shell.caller import Caller, ReplyError
-from streamd.shell.replies import as_text, pairs
 
 __all__ = ["Command", "Commands"]
 
@@ -34,15 +34,15 @@ class Commands:
     def ask(cls, caller: Caller) -> Commands:
         """The commands of a server; none if it does not report them."""
         try:
-            docs = pairs(caller.call("COMMAND", "DOCS"))
+            docs = text_map(caller.call("COMMAND", "DOCS"))
         except ReplyError:
             return cls({})
         found: dict[str, Command] = {}
         for name, doc in docs.items():
-            fields = pairs(doc)
+            fields = text_map(doc)
             add(found, name.upper(), fields)
-            for sub, sub_doc in pairs(fields.get("subcommands", [])).items():
-                add(found, sub.replace("|", " ").upper(), pairs(sub_doc))
+            for sub, sub_doc in text_map(fields.get("subcommands", [])).items():
+                add(found, sub.replace("|", " ").upper(), text_map(sub_doc))
         return cls(found)
 
     def beginning_with(self, text: str) -> list[Command]:
@@ -70,7 +70,7 @@ class Commands:
 
 
 def add(found: dict[str, Command], name: str, fields: dict[str, Any]) -> None:
-    syntax = [shape(pairs(each)) for each in fields.get("arguments", [])]
+    syntax = [shape(text_map(each)) for each in fields.get("arguments", [])]
     found[in_one_line(name)] = Command(
         in_one_line(name), in_one_line(as_text(fields.get("summary", ""))), [in_one_line(each) for each in syntax]
     )
@@ -81,7 +81,7 @@ def shape(argument: dict[str, Any]) -> str:
     kind = as_text(argument["type"])
     token = as_text(argument.get("token", ""))
     flags = {as_text(each) for each in argument.get("flags", [])}
-    parts = [shape(pairs(each)) for each in argument.get("arguments", [])]
+    parts = [shape(text_map(each)) for each in argument.get("arguments", [])]
     body = as_text(argument.get("display_text", argument["name"]))
     if kind == "pure-token":
         body, token = token or '""', ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from streamd.client.caller import Push, ReplyError, SetReply, Status, Verbatim
 from streamd.printable import in_one_line, printable
-from streamd.shell.caller import Push, ReplyError, SetReply, Status, Verbatim
 
 __all__ = ["as_json", "pretty", "raw"]
 

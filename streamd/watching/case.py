@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamd.shell.caller import Place
-from streamd.shell.replies import as_text
+from streamd.client.place import Place
+from streamd.client.replies import as_text
 from streamd.stream_state import GroupState, StreamState
 from streamd.watching.reading import Look, PendingEntry, Reader, SlowCommand
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
-from streamd.shell.caller import Place
+from streamd.client.place import Place
 from streamd.watching.case import Case, Thresholds
 from streamd.watching.findings import SEVERITIES, Finding, counted, duration, number, size
 from streamd.watching.reading import Limits, Look, Reader

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from streamd.client.caller import Caller, Reply, ReplyError
+from streamd.client.place import Place
+from streamd.client.replies import as_text, text_map
 from streamd.entry_id import parse_id
-from streamd.shell.caller import Caller, Place, Reply, ReplyError
-from streamd.shell.replies import as_text, pairs
 from streamd.stream_state import ConsumerState, GroupState, StreamState
 
 __all__ = ["Limits", "Look", "PendingEntry", "Reader", "Request", "SlowCommand"]
@@ -172,7 +173,7 @@ class Reader:
         return {
             as_text(name): as_text(value)
             for reply in self.ask([["CONFIG", "GET", *names]])
-            for name, value in pairs(reply or []).items()
+            for name, value in text_map(reply or []).items()
         }
 
     def slow_commands(self, count: int) -> list[SlowCommand]:
@@ -223,8 +224,8 @@ class Reader:
         groups: list[tuple[StreamState, dict[str, Any]]] = []
         for key, (stream, of_groups, used, ttl) in zip(keys, batched(replies, asked), strict=True):
             if stream is not None:
-                found.append(make_stream(key, pairs(stream), used, ttl))
-                groups += [(found[-1], pairs(each)) for each in of_groups or []]
+                found.append(make_stream(key, text_map(stream), used, ttl))
+                groups += [(found[-1], text_map(each)) for each in of_groups or []]
         self._add_groups(groups)
         return found
 
@@ -248,7 +249,7 @@ class Reader:
         )
         for (stream, group), (summary, consumers, following) in zip(groups, batched(replies, asked), strict=True):
             made = make_group(group, following, summary)
-            made.consumers = [make_consumer(pairs(each)) for each in (consumers or [])[: self.limits.consumers]]
+            made.consumers = [make_consumer(text_map(each)) for each in (consumers or [])[: self.limits.consumers]]
             stream.groups.append(made)
 
     def pending(self, places: Sequence[tuple[bytes, bytes]], count: int) -> list[list[PendingEntry]]:

@@ -16,7 +16,8 @@ from support.servers import Server, find_oracle, free_port, python_environment
 from support.terminals import open_terminal
 
 import streamd.embedded
-from streamd.shell.caller import BadUrlError, Caller, Place
+from streamd.client.caller import Caller
+from streamd.client.place import BadUrlError, Place
 from streamd.shell.hints import Commands
 
 REQUESTS = [

@@ -20,10 +20,10 @@ import pytest
 import redis
 from support.servers import Server, eventually, find_oracle, free_port, python_environment, wait_for_start
 
+from streamd.client.place import Place
 from streamd.importing import replica
 from streamd.importing.peers import ImportFailedError
 from streamd.importing.run import Plan, run_import
-from streamd.shell.caller import Place
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

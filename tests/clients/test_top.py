@@ -18,7 +18,7 @@ from support import terminals
 from support.servers import Server, eventually, free_port, python_environment
 from support.tools import find_tool
 
-from streamd.shell.caller import Place
+from streamd.client.place import Place
 from streamd.watching.board import Board
 from streamd.watching.reading import Limits, Reader
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import streamd.embedded
-from streamd.shell.caller import Caller, Place
+from streamd.client.caller import Caller
+from streamd.client.place import Place
 
 for own_process in (False, True):
     with streamd.embedded.start(own_process=own_process) as server, Caller(Place.from_url(server.url)) as caller:

@@ -15,8 +15,8 @@ from typing import Any
 import click
 import redis
 
+from streamd.client.place import Place
 from streamd.protocol.inline import split_line
-from streamd.shell.caller import Place
 from streamd.watching.case import Thresholds
 from streamd.watching.doctor import Diagnosis, diagnose
 from streamd.watching.findings import Finding

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamd.cli.container import health, peek, server_arguments, settings_of
-from streamd.shell.caller import NoConnectionError
+from streamd.client.caller import NoConnectionError
 
 OPEN = ["--protected-mode", "no"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.shell.caller import Place
+from streamd.client.place import Place
 from streamd.stream_state import ConsumerState, GroupState, StreamState, age_s
 from streamd.watching.board import name_of
 from streamd.watching.case import Case, Thresholds

@@ -3,8 +3,8 @@
     with Caller(Place.from_url("redis://:secret@localhost:6379/2")) as caller:
         caller.call("XADD", "readings", "*", "sensor", "a")
 
-For the prompt, for health checks and for programs that embed a server: it needs only the standard library. To read many
-replies fast, use redis-py with hiredis.
+For programs that must start at once, and in an installation without extras: the prompt, health checks, embedded servers, doctor,
+top, import. It needs only the standard library; connection.py, which reads replies in bulk, needs hiredis.
 
 Replies become: bytes for strings, `Status` for simple ones, int, float, bool, None, list, dict for maps, `SetReply`,
 `Push`, `Verbatim`. An error reply is raised as `ReplyError`; inside another reply it is a `ReplyError` element.
@@ -12,25 +12,17 @@ Replies become: bytes for strings, `Status` for simple ones, int, float, bool, N
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
 
+from streamd.client.place import Place, open_socket
 from streamd.errors import StreamdError
 from streamd.protocol.request_bytes import encode_request
 
-if TYPE_CHECKING:
-    import ssl
-
 __all__ = [
-    "BadUrlError",
     "Caller",
     "NoConnectionError",
-    "Place",
     "Push",
     "ReplyError",
     "SetReply",
@@ -40,11 +32,6 @@ __all__ = [
 
 Reply = Any
 RECEIVE_BYTES = 64 * 1024
-DEFAULT_PORT = 6379
-
-
-class BadUrlError(StreamdError):
-    """A URL that does not name a server; str() says what is wrong with it."""
 
 
 class NoConnectionError(StreamdError):
@@ -77,66 +64,6 @@ class Push(list[Any]):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a server is, and how to log in there.
-
-    unix_path   path of a unix socket, which is then used instead of host and port
-    ca_file     certificates to verify the server's with, instead of the system's
-    cert_file, key_file  the client's own
-    """
-
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    unix_path: str | None = None
-    username: str | None = None
-    password: str | None = None
-    db: int = 0
-    is_tls: bool = False
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    is_verified: bool = True
-    checks_host: bool = True
-
-    def __str__(self) -> str:
-        return self.unix_path or (f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}")
-
-    @classmethod
-    def from_url(cls, url: str) -> Place:
-        """`redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS, `unix://[[user]:password@]path[?db=n]`.
-
-        Of redis-py's options after `?`, those about certificates are supported. Raises BadUrlError.
-        """
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise BadUrlError(f"{url}: {error}") from None
-        if parts.scheme not in ("redis", "rediss", "unix"):
-            raise BadUrlError(f"{url}: a URL begins with redis://, rediss:// (TLS) or unix:// (a socket's path)")
-        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        place = cls(
-            username=unquote(parts.username) if parts.username else options.get("username"),
-            password=unquote(parts.password) if parts.password else options.get("password"),
-            is_tls=parts.scheme == "rediss",
-            ca_file=options.get("ssl_ca_certs"),
-            cert_file=options.get("ssl_certfile"),
-            key_file=options.get("ssl_keyfile"),
-            is_verified=options.get("ssl_cert_reqs", "required") != "none",
-            checks_host=options.get("ssl_check_hostname", "true").lower() not in ("false", "no", "0"),
-        )
-        name = options.get("db", "")
-        if parts.scheme == "unix":
-            place = replace(place, unix_path=unquote(parts.path))
-        else:
-            place = replace(place, host=parts.hostname or place.host, port=port or place.port)
-            name = parts.path.strip("/") or name
-        if name and not name.isdecimal():
-            raise BadUrlError(f"{url}: the database is a number, not {name!r}")
-        return replace(place, db=int(name or 0))
-
-
 class Caller:
     """A connection, logged in. Raises NoConnectionError if there is no answer, ReplyError if the password is refused.
 
@@ -150,7 +77,7 @@ class Caller:
         self._input = bytearray()
         self._at = 0
         try:
-            self.socket = connect(place, timeout_s)
+            self.socket = open_socket(place, timeout_s)
         except OSError as error:
             raise NoConnectionError(f"Could not connect to {place}: {reason_of(error)}") from None
         try:
@@ -282,39 +209,3 @@ def hashable(value: Reply) -> Any:
 
 def reason_of(error: OSError) -> str:
     return "timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)
-
-
-def connect(place: Place, timeout_s: float | None) -> socket.socket:
-    """A connected socket; raises OSError."""
-    if place.unix_path is not None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(timeout_s)
-            sock.connect(place.unix_path)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-    sock = socket.create_connection((place.host, place.port), timeout_s)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return make_tls_context(place).wrap_socket(sock, server_hostname=place.host) if place.is_tls else sock
-    except BaseException:
-        sock.close()
-        raise
-
-
-def make_tls_context(place: Place) -> ssl.SSLContext:
-    import ssl
-
-    for name in (place.ca_file, place.cert_file, place.key_file):
-        if name is not None:
-            os.stat(name)  # for an error that names the file
-    context = ssl.create_default_context(cafile=place.ca_file)
-    if not (place.is_verified and place.checks_host):
-        context.check_hostname = False
-    if not place.is_verified:
-        context.verify_mode = ssl.CERT_NONE
-    if place.cert_file is not None:
-        context.load_cert_chain(place.cert_file, place.key_file)
-    return context
