@@ -48,7 +48,7 @@ class Connections(Capability):
                 lambda self: (
                     len(self.host.clients) - self.host.dispatcher.replica_count,
                     self.host.config.maxclients,
-                    len(self.host.blocked) + len(self.host.get(Pause)),
+                    len(self.host.blocked) + len(self._pause),
                     *(self.waiting() if len(self.host.blocked) else (0, 0, 0)),
                 ),
             ),
@@ -61,6 +61,10 @@ class Connections(Capability):
         self.total = 0
         self.rejected = 0
         self._acl = host.get(Acl)
+        self._pause: Pause
+
+    def start(self) -> None:
+        self._pause = self.host.get(Pause)
 
     def waiting(self) -> tuple[int, int, int]:
         """Numbers of clients that wait for a time, of keys that are waited for, and of those of them that may be gone."""

@@ -35,6 +35,7 @@ class Dispatcher(Turn):
     context: ServerContext
     routes: Routes
     errorstats: dict[str, int]
+    def counters(self) -> tuple[float, ...]: ...
     blocked: BlockedClients
     transactions: Transactions
     keyspace: Keyspace

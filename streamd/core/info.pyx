@@ -13,9 +13,14 @@
     }
 
 observe/info.py combines the sections of all capabilities, in Redis's order. A value is an integer (a bool is 0 or 1), a
-float, shown with two decimals, or a text; if the name ends in `_human`, a number of bytes. Exporters and job libraries
-request INFO all the time: a call of Python for each of some 250 lines, and a string for each number, were most of what
-it cost.
+float, shown with two decimals, or a text. Names of `Fields` may be followed by how a number is shown:
+
+    used_memory_peak_perc:percent       with two decimals and a percent sign
+    used_cpu_sys:us                     microseconds, as seconds with six decimals
+    used_memory_human:size              bytes, as `512B` or `1.50K`
+
+Exporters and job libraries request INFO all the time: a call of Python for each of some 250 lines, and a string for
+each number, were most of what it cost.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -23,8 +28,10 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport llrint
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from streamd.numbers cimport INT64_ROOM, put_int64
+from streamd.numbers cimport INT64_ROOM, put_digits, put_int64, put_pair
 from streamd.protocol.reply cimport ReplyWriter
 
 from types import GenericAlias
@@ -43,19 +50,19 @@ cdef extern from "<sys/resource.h>":
     int getrusage(int who, rusage *usage) nogil
 
 cdef extern from "Python.h":
-    char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
     bint PyUnicode_IS_ASCII(object text)
-    object PyUnicode_FromFormat(const char *form, ...)
 
 
 cdef class Part:
     """What INFO shows in places of a section.
 
     names  of its lines, or one name for the place of all
+    forms  how their numbers are shown; "": as they are
     read   called with the capability; None: `fixed` is shown
     """
 
     cdef readonly tuple names
+    cdef tuple forms
     cdef readonly object read
     cdef object fixed
 
@@ -67,7 +74,7 @@ cdef class Field(Part):
     """A line: name and value. `value` is called with the capability; a fixed value is used as it is."""
 
     def __init__(self, str name, value):
-        self.names = (name,)
+        self.names, self.forms = (name,), ("",)
         if callable(value):
             self.read = value
         else:
@@ -78,7 +85,7 @@ cdef class Fields(Part):
     """Lines whose values are read together: their names, and what returns a tuple of so many values, or None."""
 
     def __init__(self, str names, read):
-        self.names = tuple(names.split())
+        self.names, _, self.forms = zip(*[name.partition(":") for name in names.split()])
         self.read = read
 
 
@@ -86,7 +93,7 @@ cdef class Lines(Part):
     """Lines whose names and number are not known in advance. `read` returns them; `name` is their place."""
 
     def __init__(self, str name, read):
-        self.names = (name,)
+        self.names, self.forms = (name,), ("",)
         self.read = read
 
 
@@ -97,12 +104,23 @@ cdef enum:
     LINES = -2      # ... or lines
     FIXED = -3      # nothing is read
 
+    VALUE_ROOM = INT64_ROOM + 8     # of a number with its point, unit and line end
+
+cdef enum Form:
+    # How a number is shown.
+    PLAIN
+    PERCENT
+    SECONDS         # from microseconds
+    SIZE            # from bytes
+
+FORMS = {"": PLAIN, "percent": PERCENT, "us": SECONDS, "size": SIZE}
+
 cdef struct Line:
     const char *head        # up to the value; owned by `heads`
     Py_ssize_t size
     Py_ssize_t source       # which of the sources has the value
     Py_ssize_t at           # ... and where
-    bint is_human           # it shows bytes as `human_size` does
+    Form form
 
 
 cdef class Section:
@@ -128,15 +146,15 @@ cdef class Section:
         places = {name: place for place, name in enumerate(order)}
         found = []
         for capability, part in parts:
-            for at, name in enumerate(part.names):
+            for at, (name, form) in enumerate(zip(part.names, part.forms)):
                 if type(part) is not Fields:
                     at = FIXED if part.read is None else LINES if type(part) is Lines else WHOLE
                 text = "" if at == LINES else f"{name}:{part.fixed}\r\n" if at == FIXED else f"{name}:"
-                found.append((places.get(name, len(places)), text.encode(), len(self.sources), at))
+                found.append((places.get(name, len(places)), text.encode(), len(self.sources), at, FORMS[form]))
             if part.read is not None:
                 self.sources.append((part.read, capability, len(part.names) if type(part) is Fields else 0))
         found.sort(key=lambda line: line[0])
-        self.lay_out([(f"# {title}\r\n".encode(), 0, FIXED), *(line[1:] for line in found)])
+        self.lay_out([(f"# {title}\r\n".encode(), 0, FIXED, PLAIN), *(line[1:] for line in found)])
 
     cdef int lay_out(self, list found) except -1:
         """Fill the table; fixed lines that follow each other are one."""
@@ -144,17 +162,15 @@ cdef class Section:
         rows = [found[0]]
         for row in found[1:]:
             if row[2] == FIXED == rows[len(rows) - 1][2]:
-                row = (rows.pop()[0] + row[0], 0, FIXED)
+                row = (rows.pop()[0] + row[0], 0, FIXED, PLAIN)
             rows.append(row)
         self.heads = [row[0] for row in rows]
         self.table = <Line *>PyMem_Malloc(len(rows) * sizeof(Line))
         if self.table is NULL:
             raise MemoryError
         self.count = len(rows)
-        for at, (head, source, place) in enumerate(rows):
-            self.table[at] = Line(
-                PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), source, place, head.endswith(b"_human:")
-            )
+        for at, (head, source, place, form) in enumerate(rows):
+            self.table[at] = Line(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), source, place, form)
         return 0
 
     def __dealloc__(self):
@@ -187,11 +203,7 @@ cdef class Section:
                 if value is None:
                     continue
                 value = (<tuple>value)[line.at]
-            out.raw_c(line.head, <size_t>line.size)
-            if line.is_human:
-                write_line(human_size(value), out)
-            else:
-                write_value(value, out)
+            write_value(line, value, out)
         return 0
 
     def lines(self):
@@ -215,36 +227,68 @@ def render(list sections not None):
     return out.take()
 
 
-cdef int write_value(value, ReplyWriter out) except -1:
+cdef int write_value(Line *line, value, ReplyWriter out) except -1:
     cdef int is_too_large = 0
     cdef long long number
-    cdef char *p
-    cdef size_t n
+    cdef double exact
+    cdef char *p = out.grow(<size_t>line.size + VALUE_ROOM)
+    cdef char *start = p
+    memcpy(p, line.head, <size_t>line.size)
+    p += line.size
     if PyLong_Check(value):
         number = PyLong_AsLongLongAndOverflow(value, &is_too_large)
-        if not is_too_large:
-            p = out.grow(INT64_ROOM + 2)
-            n = put_int64(p, number)
-            p[n] = c'\r'
-            p[n + 1] = c'\n'
-            out.length += n + 2
+        if not is_too_large or line.form == SIZE:
+            p = put_size(p, value) if line.form == SIZE else put_number(p, line.form, number)
+            p[0] = c'\r'
+            p[1] = c'\n'
+            out.length += <size_t>(p + 2 - start)
             return 0
-    if type(value) is float and 0 <= <double>value < MOST_EXACT:
-        return write_decimals(llrint(100 * <double>value), out)
-    return write_line(value if type(value) is str else decimals(value) if type(value) is float else str(value), out)
+    elif type(value) is float:
+        exact = value
+        if 0 <= exact < MOST_EXACT:
+            p = put_hundredths(p, llrint(100 * exact))
+            if line.form == PERCENT:
+                p[0] = c'%'
+                p += 1
+            p[0] = c'\r'
+            p[1] = c'\n'
+            out.length += <size_t>(p + 2 - start)
+            return 0
+        value = f"{exact:.2f}"
+    out.length += <size_t>line.size
+    return write_line(value if type(value) is str else str(value), out)
 
 
-cdef int write_decimals(long long hundredths, ReplyWriter out) except -1:
-    """A line's value with two decimals."""
-    cdef char *p = out.grow(INT64_ROOM + 5)
-    cdef size_t n = put_int64(p, hundredths // 100)
-    p[n] = c'.'
-    p[n + 1] = c'0' + <char>(hundredths // 10 % 10)
-    p[n + 2] = c'0' + <char>(hundredths % 10)
-    p[n + 3] = c'\r'
-    p[n + 4] = c'\n'
-    out.length += n + 5
-    return 0
+cdef inline char *put_number(char *p, Form form, int64_t number) noexcept nogil:
+    if form == SECONDS:
+        p += put_int64(p, number // 1_000_000)
+        p[0] = c'.'
+        put_digits(p + 1, <uint64_t>(number % 1_000_000), 6)
+        return p + 7
+    return p + put_int64(p, number)
+
+
+cdef inline char *put_hundredths(char *p, int64_t number) noexcept nogil:
+    """A number that is not negative, with two decimals; returns the end."""
+    p += put_int64(p, number // 100)
+    p[0] = c'.'
+    put_pair(p + 1, <uint32_t>(number % 100))
+    return p + 3
+
+
+cdef char *put_size(char *p, double size) noexcept nogil:
+    """Human-readable bytes: `512B`, `1.50K`, `2.00G`; returns the end."""
+    cdef const char *units = "BKMGTP"
+    cdef int power = 0
+    if size < 1024:
+        p += put_int64(p, <int64_t>size)
+    else:
+        while size >= 1024 and power < 5:
+            size /= 1024
+            power += 1
+        p = put_hundredths(p, llrint(100 * size))
+    p[0] = units[power]
+    return p + 1
 
 
 cdef int write_line(str text, ReplyWriter out) except -1:
@@ -259,38 +303,21 @@ cdef int write_line(str text, ReplyWriter out) except -1:
     return out.raw_c("\r\n", 2)
 
 
-cdef str decimals(double value, char unit=0):
-    """A number with two decimals, and its unit."""
-    cdef char *digits = PyOS_double_to_string(value, c'f', 2, 0, NULL)
-    try:
-        return PyUnicode_FromFormat("%s%c" if unit else "%s", digits, <int>unit)
-    finally:
-        PyMem_Free(digits)
-
-
-def human_size(size):
+def human_size(double size):
     """Human-readable bytes: `512B`, `1.50K`, `2.00G`."""
-    cdef const char *units = "BKMGTP"
-    cdef double value
-    cdef int power = 0
-    if size < 1024:
-        return f"{size}B"
-    value = size
-    while value >= 1024 and power < 5:
-        value /= 1024
-        power += 1
-    return decimals(value, units[power])
+    cdef char[VALUE_ROOM] text
+    return text[:put_size(text, size) - text].decode("ascii")
 
 
-def cpu_times(int who):
-    """CPU time of the system and of the user, in seconds with six decimals; `who` as in getrusage(2)."""
+def cpu_times(tuple owners not None):
+    """CPU time of the system and of the user, in microseconds, for each of the owners, which are as in getrusage(2)."""
     cdef rusage usage
-    getrusage(who, &usage)
-    return seconds(usage.ru_stime), seconds(usage.ru_utime)
-
-
-cdef str seconds(timeval time):
-    return PyUnicode_FromFormat("%ld.%06ld", <long>time.tv_sec, <long>time.tv_usec)
+    cdef list found = []
+    for owner in owners:
+        getrusage(owner, &usage)
+        found.append(usage.ru_stime.tv_sec * 1_000_000LL + usage.ru_stime.tv_usec)
+        found.append(usage.ru_utime.tv_sec * 1_000_000LL + usage.ru_utime.tv_usec)
+    return tuple(found)
 
 
 def ratio(double part, double whole):

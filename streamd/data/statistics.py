@@ -33,10 +33,12 @@ class KeyStatistics(Capability):
         for db in self.databases:
             db.hits = db.misses = 0
 
-    def database_lines(self) -> Iterator[str]:
+    def database_lines(self) -> list[str]:
         """The databases that have keys."""
-        for db in with_keys(self.databases):
-            yield f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
+        return [
+            f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
+            for db in with_keys(self.databases)
+        ]
 
     def size_lines(self) -> Iterator[str]:
         """Numbers of strings by length, rounded up to a power of two; like Redis, no line for streams."""

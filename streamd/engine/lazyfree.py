@@ -132,7 +132,10 @@ class LazyFree:
 
     @property
     def pending_objects(self) -> int:
-        return self._handed_over - self._done + sum(remains.count for remains in self._slices)
+        count = self._handed_over - self._done
+        for remains in self._slices:
+            count += remains.count
+        return count
 
     @property
     def freed_objects(self) -> int:

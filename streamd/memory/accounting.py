@@ -14,19 +14,19 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields, ratio
+from streamd.core.info import Field, Fields, human_size, ratio
 from streamd.engine.database import with_keys
-from streamd.heap import allocated, describe
-from streamd.memory.eviction import Eviction
+from streamd.heap import describe
+from streamd.memory.eviction import Eviction, MemoryReport
 
 __all__ = [
-    "DatabaseMemory", "Memory", "MemoryReport", "ScriptMemory", "diagnose", "resident_memory", "statistics", "system_memory",
+    "DatabaseMemory", "Memory", "diagnose", "resident_memory", "statistics", "system_memory",
 ]  # fmt: skip
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -81,83 +81,16 @@ class DatabaseMemory(NamedTuple):
     deadlines: int
 
 
-class ScriptMemory(NamedTuple):
-    """Memory of scripts, in bytes.
-
-    scripts, functions  their code
-    interpreters        those that run them, with what was compiled
-    """
-
-    scripts: int = 0
-    functions: int = 0
-    interpreters: int = 0
-
-
-class MemoryReport(NamedTuple):
-    """What a server's memory is used for, in bytes.
-
-    used       everything that is counted
-    peak       the maximum ever used
-    peak_time  when that was, as Unix time
-    startup    used before there were any data or clients
-    resident   what the process holds
-    clients    connections with their buffers, without replicas
-    replicas   connections of replicas with their buffers, and the stream that is kept for them alone
-    databases  those that have keys
-    keys       keys of all databases
-    uncounted  what maxmemory does not count
-    code       scripts, functions and their interpreters
-    """
-
-    used: int
-    peak: int
-    peak_time: float
-    startup: int
-    resident: int
-    heap: int
-    clients: int
-    replicas: int
-    databases: tuple[DatabaseMemory, ...]
-    keys: int
-    uncounted: int
-    code: ScriptMemory = ScriptMemory()
-
-    @property
-    def overhead(self) -> int:
-        """What is used for anything but keys and values."""
-        lookups = sum(db.lookup + db.deadlines for db in self.databases)
-        return self.startup + self.clients + self.replicas + lookups + sum(self.code)
-
-    @property
-    def dataset(self) -> int:
-        return max(0, self.used - self.overhead)
-
-    @property
-    def dataset_percent(self) -> float:
-        """The data's share of what is used beyond the initial use."""
-        return percent(self.dataset, self.used - self.startup)
-
-    @property
-    def bytes_per_key(self) -> int:
-        return max(0, self.used - self.startup) // self.keys if self.keys else 0
-
-    @property
-    def fragmentation(self) -> float:
-        """Ratio of what the process holds to what is used."""
-        return self.resident / self.used if self.used else 0.0
-
-
-def percent(part: float, whole: float) -> float:
-    return 100 * part / whole if whole > 0 else 0.0
-
-
 # --- MEMORY STATS ----------------------------------------------------------------------------------------------------
 
 Value = int | float | dict[str, int]
 
 
-def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
-    """The fields of MEMORY STATS in Redis's order: names, and numbers or a map of numbers."""
+def statistics(report: MemoryReport, databases: Sequence[DatabaseMemory]) -> Iterator[tuple[str, Value]]:
+    """The fields of MEMORY STATS in Redis's order: names, and numbers or a map of numbers.
+
+    `databases`: those that have keys.
+    """
     yield "peak.allocated", report.peak
     yield "total.allocated", report.used
     yield "startup.allocated", report.startup
@@ -167,12 +100,12 @@ def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
     yield "clients.normal", report.clients
     yield "cluster.links", 0
     yield "aof.buffer", 0
-    yield "lua.caches", report.code.scripts
-    yield "functions.caches", report.code.functions
-    yield "script.VMs", report.code.interpreters
-    for db in report.databases:
+    yield "lua.caches", report.scripts
+    yield "functions.caches", report.functions
+    yield "script.VMs", report.interpreters
+    for db in databases:
         yield f"db.{db.number}", {"overhead.hashtable.main": db.lookup, "overhead.hashtable.expires": db.deadlines}
-    yield "overhead.db.hashtable.lut", sum(db.lookup for db in report.databases)
+    yield "overhead.db.hashtable.lut", sum(db.lookup for db in databases)
     yield "overhead.db.hashtable.rehashing", 0
     yield "overhead.total", report.overhead
     yield "db.dict.rehashing.count", 0
@@ -180,7 +113,7 @@ def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
     yield "keys.bytes-per-key", report.bytes_per_key
     yield "dataset.bytes", report.dataset
     yield "dataset.percentage", report.dataset_percent
-    yield "peak.percentage", percent(report.used, report.peak)
+    yield "peak.percentage", 100 * ratio(report.used, report.peak)
     yield "allocator.allocated", report.used
     yield "allocator.active", report.used
     yield "allocator.resident", report.resident
@@ -242,41 +175,11 @@ def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[st
 # --- The capability --------------------------------------------------------------------------------------------------
 
 MEASURED = (
-    "used_memory used_memory_human used_memory_rss used_memory_rss_human used_memory_peak used_memory_peak_human"
-    " used_memory_peak_time used_memory_peak_perc used_memory_overhead used_memory_startup used_memory_dataset"
-    " used_memory_dataset_perc allocator_allocated allocator_active allocator_resident allocator_rss_ratio allocator_rss_bytes"
+    "used_memory used_memory_human:size used_memory_rss used_memory_rss_human:size used_memory_peak used_memory_peak_human:size"
+    " used_memory_peak_time used_memory_peak_perc:percent used_memory_overhead used_memory_startup used_memory_dataset"
+    " used_memory_dataset_perc:percent allocator_allocated allocator_active allocator_resident allocator_rss_ratio allocator_rss_bytes"
     " mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves mem_clients_normal"
 )
-
-
-def measured(self: Memory) -> tuple[object, ...]:
-    report = self.measure()
-    used, resident, peak, overhead = report.used, report.resident, report.peak, report.overhead
-    dataset = max(0, used - overhead)
-    fragmentation = report.fragmentation
-    return (
-        used,
-        used,
-        resident,
-        resident,
-        peak,
-        peak,
-        int(report.peak_time),
-        f"{100 * ratio(used, peak):.2f}%",
-        overhead,
-        report.startup,
-        dataset,
-        f"{percent(dataset, used - report.startup):.2f}%",
-        used,
-        used,
-        resident,
-        fragmentation,
-        resident - used,
-        fragmentation,
-        resident - used,
-        report.replicas,
-        report.clients,
-    )
 
 
 class Memory(Capability):
@@ -284,14 +187,14 @@ class Memory(Capability):
 
     info = {
         "memory": (
-            Fields(MEASURED, measured),
+            Fields(MEASURED, lambda self: self.measure().figures()),
             Field("allocator_muzzy", 0),
             Field("allocator_frag_ratio", "1.00"),
             Field("allocator_frag_bytes", 0),
             Field("rss_overhead_ratio", "1.00"),
             Field("rss_overhead_bytes", 0),
             Field("total_system_memory", system_memory()),
-            Field("total_system_memory_human", lambda self: system_memory()),
+            Field("total_system_memory_human", human_size(system_memory())),
             Field("mem_allocator", "libc"),
             Field("mem_overhead_db_hashtable_rehashing", 0),
         ),
@@ -303,31 +206,15 @@ class Memory(Capability):
         self._looked, self._resident = 0.0, 0
         self._free = self._kept = 0
         """What the process holds and does not use; and the least of that since it was returned: so much cannot be."""
-        self.measure_scripts: Callable[[], ScriptMemory] = ScriptMemory
+        self.measure_scripts: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
+        """Bytes of the code of scripts, of that of functions, and of the interpreters that run them."""
 
     def start(self) -> None:
         self._kept = self._unused()
 
     def measure(self) -> MemoryReport:
         """Look at the server. O(clients + databases)."""
-        host, eviction = self._host, self._eviction
-        clients, replicas, subscribers = host.dispatcher.clients_memory()
-        databases = with_keys(host.databases)
-        uncounted = eviction.uncounted_bytes
-        return MemoryReport(
-            used=eviction.used(),
-            peak=eviction.peak,
-            peak_time=eviction.peak_ms / 1000,
-            startup=eviction.startup,
-            resident=self.resident(),
-            heap=allocated(),
-            clients=clients + subscribers,
-            replicas=replicas + uncounted,
-            databases=tuple([DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in databases]),
-            keys=sum(map(len, databases)),
-            uncounted=uncounted,
-            code=self.measure_scripts(),
-        )
+        return self._eviction.measure(self.resident(), self.measure_scripts())
 
     def each_second(self, now_ms: int) -> None:
         """Return memory to the system when the process has held much more of it than it uses, for a second."""
@@ -349,7 +236,10 @@ class Memory(Capability):
 
     def statistics(self) -> list[tuple[str, Value]]:
         """Names and numbers, or maps of numbers, in Redis's order."""
-        return list(statistics(self.measure()))
+        databases = [
+            DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in with_keys(self._host.databases)
+        ]
+        return list(statistics(self.measure(), databases))
 
     def diagnosis(self) -> str:
         """The diagnosis, as sentences."""

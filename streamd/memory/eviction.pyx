@@ -28,6 +28,7 @@ name. What the reports take does not count until the next request, when most of 
 What must hold: an evicted key is propagated as DEL, a unit of its own, before the command that needed the room.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.math cimport pow
 from libc.stdint cimport INT64_MAX
@@ -48,7 +49,7 @@ from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
 from streamd.protocol.reply cimport idle_block_bytes
 
-__all__ = ["CLIENT_BYTES", "Eviction"]
+__all__ = ["CLIENT_BYTES", "Eviction", "MemoryReport"]
 
 log = logging.getLogger("streamd")
 
@@ -75,6 +76,60 @@ cdef enum Order:
 
 ORDERS = {"lru": BY_TIME, "lrm": BY_TIME, "lfu": BY_USES, "ttl": BY_DEADLINE, "random": BY_CHANCE}
 MODES = {"lfu": ACCESS_FREQUENCY, "lrm": ACCESS_CHANGES}
+
+
+@cython.final
+cdef class MemoryReport:
+    """What a server's memory is used for, in bytes."""
+
+    cdef public long long used            # everything that is counted
+    cdef public long long peak            # the maximum ever used
+    cdef public long long peak_ms         # when that was, as Unix time
+    cdef public long long startup         # used before there were any data or clients
+    cdef public long long resident        # what the process holds
+    cdef public long long clients         # connections with their buffers, without replicas
+    cdef public long long replicas        # those of replicas, and the stream that is kept for them alone
+    cdef public long long lookups         # structures that find keys, and those that expire
+    cdef public long long keys            # the number of keys of all databases
+    cdef public long long uncounted       # what maxmemory does not count
+    cdef public long long scripts         # code of scripts,
+    cdef public long long functions       # ... of functions,
+    cdef public long long interpreters    # ... and those that run them, with what was compiled
+
+    @property
+    def overhead(self):
+        """What is used for anything but keys and values."""
+        cdef long long code = self.scripts + self.functions + self.interpreters
+        return self.startup + self.clients + self.replicas + self.lookups + code
+
+    @property
+    def dataset(self):
+        return max(0, self.used - <long long>self.overhead)
+
+    @property
+    def dataset_percent(self):
+        """The data's share of what is used beyond the initial use."""
+        return 100.0 * self.dataset / (self.used - self.startup) if self.used > self.startup else 0.0
+
+    @property
+    def bytes_per_key(self):
+        return max(0, self.used - self.startup) // self.keys if self.keys else 0
+
+    @property
+    def fragmentation(self):
+        """Ratio of what the process holds to what is used."""
+        return <double>self.resident / self.used if self.used else 0.0
+
+    def figures(self):
+        """For INFO: see MEASURED in accounting.py."""
+        cdef object used = self.used, resident = self.resident, peak = self.peak
+        cdef object fragmentation = self.fragmentation, unused = self.resident - self.used
+        return (
+            used, used, resident, resident, peak, peak, self.peak_ms // 1000,
+            100.0 * self.used / self.peak if self.peak else 0.0, self.overhead, self.startup, self.dataset,
+            self.dataset_percent, used, used, resident, fragmentation, unused, fragmentation, unused, self.replicas,
+            self.clients,
+        )
 
 
 cdef class Eviction(Capability):
@@ -113,17 +168,14 @@ cdef class Eviction(Capability):
     info = {
         "memory": (
             Fields(
-                "maxmemory maxmemory_human maxmemory_policy mem_not_counted_for_evict",
-                lambda self: (
-                    limit := self.config.maxmemory, limit,
-                    self.config.maxmemory_policy, self.uncounted_bytes,
-                ),
+                "maxmemory maxmemory_human:size maxmemory_policy mem_not_counted_for_evict",
+                lambda self: (<Eviction?>self).limits(),
             ),
         ),
         "stats": (
             Fields(
                 "evicted_clients total_eviction_exceeded_time current_eviction_exceeded_time",
-                lambda self: (self.evicted_clients, self.total_excess_ms, self.current_excess_ms),
+                lambda self: (<Eviction?>self).counts(),
             ),
         ),
     }
@@ -172,6 +224,13 @@ cdef class Eviction(Capability):
             self.note_excess(False)
         self.limit_clients(config)
 
+    cdef tuple limits(self):
+        limit = self.config.maxmemory
+        return limit, limit, self.config.maxmemory_policy, self.uncounted()
+
+    cdef tuple counts(self):
+        return self.evicted_clients, self.total_excess_ms, self.current_excess_ms
+
     # --- How much is used ------------------------------------------------------------------------------------------
 
     cpdef long long used(self) except -1:
@@ -189,12 +248,25 @@ cdef class Eviction(Capability):
             self.peak_ms = wall_ms()
         return total
 
-    @property
-    def uncounted_bytes(self):
-        """Bytes that are used, but not counted against the limit."""
-        return self.uncounted()
+    def measure(self, long long resident, tuple code not None):
+        """Look at what is used, beside `resident` and `code`, which the report has too. O(clients + databases)."""
+        cdef MemoryReport report = MemoryReport.__new__(MemoryReport)
+        cdef Database db
+        cdef long long subscribers
+        report.used, report.uncounted = self.used(), self.uncounted()
+        report.peak, report.peak_ms, report.startup, report.resident = self.peak, self.peak_ms, self.startup, resident
+        report.clients, report.replicas, subscribers = self.dispatcher.clients_memory()
+        report.clients += subscribers
+        report.replicas += report.uncounted
+        for db in self.databases:
+            if db.count:
+                report.lookups += <long long>db.lookup_bytes + <long long>db.deadline_bytes
+                report.keys += db.count
+        report.scripts, report.functions, report.interpreters = code
+        return report
 
     cdef long long uncounted(self) except -1:
+        """Bytes that are used, but not counted against the limit."""
         cdef Capability user
         cdef long long total = 0
         for user in self.memory_users:

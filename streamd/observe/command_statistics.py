@@ -21,7 +21,7 @@ class CommandStatistics(Capability):
 
     info = {
         "commandstats": (Lines("commands", lambda self: self.command_lines()),),
-        "errorstats": (Lines("errors", lambda self: self.error_lines()),),
+        "errorstats": (Lines("errors", lambda self: self.error_lines() if self._dispatcher.errorstats else ()),),
         "latencystats": (Lines("percentiles", lambda self: self.latency_lines()),),
     }
 

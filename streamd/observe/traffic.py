@@ -12,27 +12,9 @@ from streamd.observe.rates import Rate, RecentMost
 __all__ = ["Traffic"]
 
 
-def counters(self: Traffic) -> tuple[object, ...]:
-    dispatcher = self.dispatcher
-    batched, batches = dispatcher.batched_commands, dispatcher.batches
+def rates(self: Traffic) -> tuple[object, ...]:
     turns = self.turn_rate.per_second()
     return (
-        dispatcher.total_commands,
-        dispatcher.net_input_bytes,
-        dispatcher.net_output_bytes,
-        dispatcher.unexpected_errors,
-        dispatcher.total_error_replies,
-        dispatcher.total_reads,
-        dispatcher.total_writes,
-        dispatcher.closed_for_input,
-        dispatcher.closed_for_output,
-        dispatcher.turns,
-        dispatcher.turns_us,
-        dispatcher.commands_us,
-        dispatcher.processing_events,
-        batched,
-        batches,
-        ratio(batched, batches),
         int(self.ops_per_second.per_second()),
         self.input_rate.per_second() / 1024,
         self.output_rate.per_second() / 1024,
@@ -62,9 +44,13 @@ class Traffic(Capability):
                 " total_error_replies total_reads_processed total_writes_processed client_query_buffer_limit_disconnections"
                 " client_output_buffer_limit_disconnections eventloop_cycles eventloop_duration_sum eventloop_duration_cmd_sum"
                 " total_client_processing_events commands_per_parse_batch_sum commands_per_parse_batch_cnt"
-                " commands_per_parse_batch_avg instantaneous_ops_per_sec instantaneous_input_kbps instantaneous_output_kbps"
+                " commands_per_parse_batch_avg",
+                lambda self: self.dispatcher.counters(),
+            ),
+            Fields(
+                "instantaneous_ops_per_sec instantaneous_input_kbps instantaneous_output_kbps"
                 " instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec",
-                counters,
+                rates,
             ),
             Field("io_threaded_reads_processed", 0),
             Field("io_threaded_writes_processed", 0),

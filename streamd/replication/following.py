@@ -74,11 +74,15 @@ class Following(Capability):
                 " slave_read_repl_offset slave_repl_offset replica_full_sync_buffer_size replica_full_sync_buffer_peak"
                 " master_current_sync_attempts master_total_sync_attempts total_disconnect_time_sec slave_priority"
                 " slave_read_only replica_announced",
-                lambda self: self._figures() if self.is_replica else None,
+                lambda self: self._figures() if self._dispatcher.is_replica else None,
             ),
-            Lines("master_link_down_reason", lambda self: self._reason_lines() if self.is_replica else ()),
-            Lines("master_sync_total_bytes", lambda self: self._progress_lines() if self.is_replica else ()),
-            Lines("master_link_up_since_seconds", lambda self: self._link_lines() if self.is_replica else ()),
+            Lines("master_link_down_reason", lambda self: self._reason_lines() if self._dispatcher.is_replica else ()),
+            Lines(
+                "master_sync_total_bytes", lambda self: self._progress_lines() if self._dispatcher.is_replica else ()
+            ),
+            Lines(
+                "master_link_up_since_seconds", lambda self: self._link_lines() if self._dispatcher.is_replica else ()
+            ),
         ),
         "memory": (Field("mem_replica_full_sync_buffer", lambda self: self.kept_bytes),),
         "stats": (
@@ -91,6 +95,7 @@ class Following(Capability):
 
     def __init__(self, host: Host) -> None:
         self._server = host
+        self._dispatcher = host.dispatcher
         self._config = host.config
         self._replication = host.get(Replication)
         self._replacement = host.get(Replacement)

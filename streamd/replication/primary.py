@@ -19,7 +19,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from mmap import mmap
@@ -69,9 +69,9 @@ class Primary(Capability):
 
     info = {
         "replication": (
-            Field("connected_slaves", lambda self: sum(not each.is_rdb_channel for each in self.replicas.values())),
+            Field("connected_slaves", lambda self: self.count_connected() if self.replicas else 0),
             Lines("min_slaves_good_slaves", lambda self: self.good_lines()),
-            Lines("slaves", lambda self: self.lines()),
+            Lines("slaves", lambda self: self.lines() if self.replicas else ()),
         ),
         "stats": (
             Fields(
@@ -129,10 +129,14 @@ class Primary(Capability):
                 )
                 number += 1
 
-    def good_lines(self) -> Iterator[str]:
+    def count_connected(self) -> int:
+        return sum(not each.is_rdb_channel for each in self.replicas.values())
+
+    def good_lines(self) -> Sequence[str]:
         """The line with the number of replicas that min-replicas-to-write counts, if that is set."""
         if self._config.min_replicas_to_write and self._config.min_replicas_max_lag:
-            yield f"min_slaves_good_slaves:{self.good}"
+            return (f"min_slaves_good_slaves:{self.good}",)
+        return ()
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ class Replacement(Capability):
     observers    called when that has changed
     """
 
-    info = {"replication": (Lines("replaced_by", lambda self: self._lines()),)}
+    info = {"replication": (Lines("replaced_by", lambda self: self._lines() if self.sentinels.successor else ()),)}
 
     def __init__(self, host: Host) -> None:
         self._host = host

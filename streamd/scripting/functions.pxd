@@ -34,6 +34,8 @@ cdef class Functions(Capability):
     cdef readonly dict libraries        # name -> Library, in the order in which they came
     cdef dict functions                 # name in lower case -> Function
 
+    cdef long long interpreters(self) noexcept
+    cdef tuple figures(self)
     cdef Function find(self, bytes name)
     cdef int run(self, Context ctx, Function function, list args, Py_ssize_t keys, bint is_read_only) except -1
     cdef Library compile(self, bytes code, bint is_limited)

@@ -15,7 +15,7 @@ from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context
 from streamd.core.info import Fields
 from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
-from streamd.memory.accounting import Memory, ScriptMemory
+from streamd.memory.accounting import Memory
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_libraries
@@ -48,14 +48,10 @@ cdef class Functions(Capability):
     info = {
         "memory": (
             Fields(
-                "number_of_functions number_of_libraries used_memory_vm_functions used_memory_functions",
-                lambda self: (self.count, len(self.libraries), self.vm_size, self.size),
-            ),
-            Fields(
-                "used_memory_vm_total used_memory_vm_total_human used_memory_scripts used_memory_scripts_human",
-                lambda self: (
-                    both := self.both_vm_sizes, both, size := self.both_sizes, size
-                ),
+                "number_of_functions number_of_libraries used_memory_vm_functions used_memory_functions"
+                " used_memory_vm_total used_memory_vm_total_human:size used_memory_scripts"
+                " used_memory_scripts_human:size",
+                lambda self: (<Functions?>self).figures(),
             ),
         ),
     }
@@ -87,24 +83,28 @@ cdef class Functions(Capability):
         """Bytes that the interpreter uses."""
         return self.world.heap.used
 
-    @property
-    def both_vm_sizes(self):
+    cdef long long interpreters(self) noexcept:
         """Bytes that the interpreters of scripts and of functions use."""
-        return self.scripts.vm_size + self.vm_size
+        return self.scripts.world.heap.used + self.world.heap.used
 
-    @property
-    def both_sizes(self):
-        """Bytes of the code of scripts and of functions."""
-        return self.scripts.size + self.size
+    cdef tuple figures(self):
+        """For INFO."""
+        both, code = self.interpreters(), self.size
+        all_code = self.scripts.bodies + code
+        return len(self.functions), len(self.libraries), self.vm_size, code, both, both, all_code, all_code
 
     def measure(self):
-        """Memory of scripts and functions, for MEMORY STATS."""
-        return ScriptMemory(self.scripts.size, self.size, self.both_vm_sizes)
+        """Memory of scripts, of functions, and of their interpreters."""
+        return self.scripts.bodies, self.size, self.interpreters()
 
     @property
     def size(self):
         """Bytes of the code of all libraries."""
-        return sum(len(library.code) for library in self.libraries.values())
+        cdef Library library
+        cdef long long total = 0
+        for library in self.libraries.values():
+            total += len(library.code)
+        return total
 
     def codes(self):
         """The code of all libraries, as files have it."""

@@ -42,7 +42,7 @@ cdef class Scripts(Capability):
     info = {
         "memory": (
             Fields(
-                "used_memory_lua used_memory_vm_eval used_memory_lua_human used_memory_scripts_eval"
+                "used_memory_lua used_memory_vm_eval used_memory_lua_human:size used_memory_scripts_eval"
                 " number_of_cached_scripts",
                 lambda self: (size := self.vm_size, size, size, self.size, len(self)),
             ),

@@ -19,11 +19,11 @@ SYSTEM = os.uname()
 PYTHON, _, COMPILER = sys.version.partition("[")
 
 
-OF_THREAD: tuple[Fields[About], ...] = ()
+CPU_FIELDS = "used_cpu_sys:us used_cpu_user:us used_cpu_sys_children:us used_cpu_user_children:us"
+CPU_OWNERS: tuple[int, ...] = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 if sys.platform == "linux":
-    OF_THREAD = (
-        Fields("used_cpu_sys_main_thread used_cpu_user_main_thread", lambda self: cpu_times(resource.RUSAGE_THREAD)),
-    )
+    CPU_FIELDS += " used_cpu_sys_main_thread:us used_cpu_user_main_thread:us"
+    CPU_OWNERS += (resource.RUSAGE_THREAD,)
 
 
 class About(Capability):
@@ -65,11 +65,7 @@ class About(Capability):
             Field("executable", sys.executable),
             Field("io_threads_active", 0),
         ),
-        "cpu": (
-            Fields("used_cpu_sys used_cpu_user", lambda self: cpu_times(resource.RUSAGE_SELF)),
-            Fields("used_cpu_sys_children used_cpu_user_children", lambda self: cpu_times(resource.RUSAGE_CHILDREN)),
-            *OF_THREAD,
-        ),
+        "cpu": (Fields(CPU_FIELDS, lambda self: cpu_times(CPU_OWNERS)),),
     }
 
     def __init__(self, host: Host) -> None:

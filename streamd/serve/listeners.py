@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,11 +18,26 @@ from streamd.core.listening import ListenError, PortListener
 from streamd.errors import ConfigError
 from streamd.replication.following import Following
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
+from streamd.settings.config import Config
 from streamd.users.acl import Acl
 
 __all__ = ["Listeners"]
 
 log = logging.getLogger("streamd")
+
+
+def listener_lines(config: Config) -> list[str]:
+    """The line of each listener in INFO."""
+    lines = []
+    port, tls_port = config.port, config.tls_port
+    addresses = "".join([f"bind={address}," for address in config.bind])
+    if port:
+        lines.append(f"listener0:name=tcp,{addresses}port={port}")
+    if config.unixsocket:
+        lines.append(f"listener1:name=unix,bind={config.unixsocket}")
+    if tls_port:
+        lines.append(f"listener2:name=tls,{addresses}port={tls_port}")
+    return lines
 
 
 class Listeners(Capability):
@@ -35,7 +49,7 @@ class Listeners(Capability):
     info = {
         "server": (
             Field("tcp_port", lambda self: self._config.port or self._config.tls_port),
-            Lines("listeners", lambda self: self.lines()),
+            Lines("listeners", lambda self: listener_lines(self._config)),
         ),
     }
 
@@ -62,16 +76,6 @@ class Listeners(Capability):
     def tls_port(self) -> int:
         """The TLS port; 0 if there is none."""
         return self._tls.port
-
-    def lines(self) -> Iterator[str]:
-        """The line of each listener in INFO."""
-        addresses = "".join(f"bind={address}," for address in self._config.bind)
-        if self._config.port:
-            yield f"listener0:name=tcp,{addresses}port={self._config.port}"
-        if self._config.unixsocket:
-            yield f"listener1:name=unix,bind={self._config.unixsocket}"
-        if self._config.tls_port:
-            yield f"listener2:name=tls,{addresses}port={self._config.tls_port}"
 
     async def open(self, *, any_port: bool) -> None:
         """Listen; raises ListenError when an address is not available, TlsError when a certificate is invalid."""

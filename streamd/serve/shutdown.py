@@ -34,7 +34,7 @@ class Shutdown(Capability):
     exit_code the exit code of the process
     """
 
-    info = {"server": (Lines("shutdown_in_milliseconds", lambda self: self._lines()),)}
+    info = {"server": (Lines("shutdown_in_milliseconds", lambda self: self._lines() if self.is_waiting else ()),)}
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -53,8 +53,7 @@ class Shutdown(Capability):
         """Callback that stops the server; set by the server."""
 
     def _lines(self) -> Iterator[str]:
-        if self.is_waiting:
-            yield f"shutdown_in_milliseconds:{max(0, int(1000 * (self._wait_until - time.monotonic())))}"
+        yield f"shutdown_in_milliseconds:{max(0, int(1000 * (self._wait_until - time.monotonic())))}"
 
     # --- By a signal --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from support.servers import eventually
 from streamd.engine.database import Database
 from streamd.engine.slot import ACCESS_MODES
 from streamd.heap import allocated, describe, trim
-from streamd.memory.accounting import DatabaseMemory, MemoryReport, diagnose, statistics
+from streamd.memory.accounting import DatabaseMemory, diagnose, statistics
+from streamd.memory.eviction import MemoryReport
 from streamd.serve.families import load_all
 
 MB = 1 << 20
@@ -86,11 +87,13 @@ def test_memory_can_be_given_back_and_described() -> None:
 
 def report(**changes: object) -> MemoryReport:
     fields: dict[str, object] = {
-        "used": 100 * MB, "peak": 100 * MB, "peak_time": 0.0, "startup": 1000, "resident": 120 * MB,
-        "heap": 90 * MB, "clients": 10_000, "replicas": 0, "databases": (DatabaseMemory(0, 4000, 100),), "keys": 10,
-        "uncounted": 0,
+        "used": 100 * MB, "peak": 100 * MB, "startup": 1000, "resident": 120 * MB, "clients": 10_000, "lookups": 4100,
+        "keys": 10,
     }  # fmt: skip
-    return MemoryReport(**(fields | changes))  # type: ignore[arg-type]
+    found = MemoryReport()
+    for name, value in (fields | changes).items():
+        setattr(found, name, value)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -109,9 +112,9 @@ def test_the_doctor_says_what_is_wrong(changes: dict[str, object], word: str) ->
 
 
 def test_statistics_add_up() -> None:
-    told = dict(statistics(report()))
+    told = dict(statistics(report(), [DatabaseMemory(0, 4000, 100)]))
     assert told["dataset.bytes"] == 100 * MB - 1000 - 10_000 - 4100
     assert told["overhead.total"] == 1000 + 10_000 + 4100
     assert told["keys.bytes-per-key"] == (100 * MB - 1000) // 10
     assert told["db.0"] == {"overhead.hashtable.main": 4000, "overhead.hashtable.expires": 100}
-    assert dict(statistics(report(used=0, peak=0, keys=0)))["peak.percentage"] == 0
+    assert dict(statistics(report(used=0, peak=0, keys=0), []))["peak.percentage"] == 0

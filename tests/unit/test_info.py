@@ -13,7 +13,7 @@ from streamd.core.capability import Capability
 from streamd.core.info import Field, Fields, Lines, Section, human_size, ratio
 from streamd.data.expiry import Expiry
 from streamd.memory import accounting
-from streamd.memory.eviction import Eviction
+from streamd.memory.eviction import Eviction, MemoryReport
 from streamd.observe.info import ORDER, Info
 from streamd.observe.traffic import Traffic
 from streamd.persistence.keeper import Persistence
@@ -280,7 +280,7 @@ def test_nothing_is_divided_by_zero(host: Host) -> None:
     assert ratio(1, 0) == 0.0
     host.connect().ask("CONFIG", "RESETSTAT")
     assert fields(render(host, "stats"))["instantaneous_eventloop_duration_usec"] == "0"
-    report = accounting.MemoryReport(0, 0, 0.0, 0, 0, 0, 0, 0, (), 0, 0)
+    report = MemoryReport()
     assert report.fragmentation == report.dataset_percent == report.bytes_per_key == 0
     host.server.get(Eviction).peak = 0
     assert fields(render(host, "memory"))["used_memory_peak_perc"] == "100.00%"
