@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["ConsumerState", "GroupState", "StreamState", "age_s"]
+__all__ = ["ConsumerState", "GroupState", "StreamState", "age_s", "is_time"]
 
 EARLIEST_MS = 10**12
 """IDs below this (September 2001) are no times."""
@@ -23,9 +23,14 @@ FUTURE_MS = 86_400_000
 ID = tuple[int, int]
 
 
+def is_time(ms: int, now_ms: int) -> bool:
+    """Whether the first part of an ID can be a moment at which an entry was added."""
+    return EARLIEST_MS <= ms <= now_ms + FUTURE_MS
+
+
 def age_s(entry_id: ID | None, now_ms: int) -> float | None:
     """How long ago an entry was added, in seconds; None if there is none, or its ID is no time."""
-    if entry_id is None or not EARLIEST_MS <= entry_id[0] <= now_ms + FUTURE_MS:
+    if entry_id is None or not is_time(entry_id[0], now_ms):
         return None
     return max(0, now_ms - entry_id[0]) / 1000
 

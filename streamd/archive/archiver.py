@@ -43,8 +43,6 @@ from typing import Any
 from streamd.archive.archive_errors import ArchiveError
 from streamd.archive.boundary import (
     Gap,
-    GroupState,
-    StreamState,
     check_incarnation,
     choose_end,
     find_gap_in_copy,
@@ -54,7 +52,7 @@ from streamd.archive.boundary import (
 from streamd.archive.kept_tables import check_libraries, keep
 from streamd.archive.layout import Layout
 from streamd.archive.leases import leased_boundary
-from streamd.archive.live_stream import find_entry_above, find_groups, find_state, has_entry
+from streamd.archive.live_stream import find_entry_above, find_state, has_entry
 from streamd.archive.lock import ArchiveLock, trimmed_to
 from streamd.archive.manifest import FileRecord, Manifest
 from streamd.archive.manifest_log import ManifestLog
@@ -76,6 +74,7 @@ from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.replies import server_ms
+from streamd.client.stream_info import GroupNeeds, StreamInfo, find_groups
 from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.transfer.partitions import find_streams
@@ -305,7 +304,7 @@ class Archiver:
 class Bounds:
     """What a run archives, and the stream when that was decided."""
 
-    state: StreamState
+    state: StreamInfo
     low: int  # the IDs [low, high]
     high: int
     first_above: int | None  # the first entry from `low` on; None: there was none
@@ -405,7 +404,7 @@ class StreamRun(StreamWork):
         if text not in self.report.warnings:
             self.report.warnings.append(text)
 
-    def readable_until(self, state: StreamState) -> int:
+    def readable_until(self, state: StreamInfo) -> int:
         """The last ID at which nothing can be added any more where entries are read; see places.py.
 
         state  of the stream on the primary
@@ -532,7 +531,7 @@ class StreamRun(StreamWork):
             return
         boundary = self.log.boundary_at(server_ms(self.connection) - self.settings.trim_delay_ms)
         leased = leased_boundary(self.connection, self.stream)
-        groups = find_groups(self.connection, self.stream)
+        groups = find_groups(self.connection, stream_key(self.stream))
         ignored = self.settings.ignored_groups
         self.note_holders(groups, boundary, leased)
         # ACKED keeps every entry that a group needs, but cannot ignore a group.
@@ -573,7 +572,7 @@ class StreamRun(StreamWork):
                     yield cut
         yield limit
 
-    def note_holders(self, groups: Iterable[GroupState], boundary: int, leased: int | None) -> None:
+    def note_holders(self, groups: Iterable[GroupNeeds], boundary: int, leased: int | None) -> None:
         report, ignored = self.report, self.settings.ignored_groups
         report.held_by = dict(holders((each for each in groups if each.name not in ignored), boundary))
         report.held_by_readers = None if leased is None or leased >= boundary else format_entry_id(leased)

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from streamd.archive.archive_errors import IncarnationError
 from streamd.archive.manifest import Manifest
-from streamd.client.points import format_entry_id, last_id_of, parse_entry_id
-from streamd.client.replies import pairs
+from streamd.client.points import format_entry_id, last_id_of
+from streamd.client.stream_info import GroupNeeds, StreamInfo
 
 __all__ = [
     "Gap",
-    "GroupState",
-    "StreamState",
     "can_have_become",
     "check_incarnation",
     "choose_end",
@@ -29,64 +26,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class StreamState:
-    """The reply of XINFO STREAM. The fields with None are those that servers before Redis 7 do not have."""
-
-    length: int
-    last_generated: int
-    first_entry: int | None  # ID of the first entry there is; None: the stream is empty
-    entries_added: int | None
-    max_deleted: int | None  # highest ID removed by XDEL; trimming does not change it
-
-    @classmethod
-    def from_reply(cls, reply: list[Any]) -> StreamState:
-        found = pairs(reply)
-        first = found.get(b"first-entry")
-        return cls(
-            length=int(found[b"length"]),
-            last_generated=parse_entry_id(found[b"last-generated-id"]),
-            first_entry=parse_entry_id(first[0]) if first else None,
-            entries_added=found.get(b"entries-added"),
-            max_deleted=parse_entry_id(found[b"max-deleted-entry-id"]) if b"max-deleted-entry-id" in found else None,
-        )
-
-
-@dataclass(frozen=True)
-class GroupState:
-    """What of a consumer group decides how far its stream may be trimmed."""
-
-    name: str
-    last_delivered: int
-    pending: int  # how many
-    first_pending: int | None  # the lowest pending ID
-
-    @classmethod
-    def from_replies(cls, info: list[Any], pending: list[Any]) -> GroupState:
-        """From one group of XINFO GROUPS, and the summary that XPENDING gives of it."""
-        found = pairs(info)
-        return cls(
-            name=found[b"name"].decode(errors="surrogateescape"),
-            last_delivered=parse_entry_id(found[b"last-delivered-id"]),
-            pending=int(pending[0]),
-            first_pending=parse_entry_id(pending[1]) if pending[1] is not None else None,
-        )
-
-    @property
-    def free_until(self) -> int:
-        """The last ID up to which this group needs nothing: everything is delivered and acknowledged."""
-        if self.first_pending is None:
-            return self.last_delivered
-        return min(self.last_delivered, self.first_pending - 1)
-
-
-def choose_end(state: StreamState, now_ms: int, hot_window_ms: int) -> int:
+def choose_end(state: StreamInfo, now_ms: int, hot_window_ms: int) -> int:
     """The last ID to archive: older than the hot window, and one at which nothing can be added any more."""
     cut_ms = now_ms - hot_window_ms
     return min(last_id_of(cut_ms - 1), state.last_generated) if cut_ms > 0 else -1
 
 
-def check_incarnation(state: StreamState | None, last: Manifest) -> StreamState:
+def check_incarnation(state: StreamInfo | None, last: Manifest) -> StreamInfo:
     """The state. Raises IncarnationError unless the stream can be the one of the last manifest, grown since.
 
     state  None: there is no such stream
@@ -122,7 +68,7 @@ def check_incarnation(state: StreamState | None, last: Manifest) -> StreamState:
     return state
 
 
-def can_have_become(then: StreamState, now: StreamState) -> bool:
+def can_have_become(then: StreamInfo, now: StreamInfo) -> bool:
     """Whether additions, trims and deletions alone can lead from one state of a stream to another.
 
     Additions have IDs above the last one and are counted; nothing comes back in front of the first entry; and what raises the first ID
@@ -141,12 +87,12 @@ def can_have_become(then: StreamState, now: StreamState) -> bool:
     return deleted >= deleted_then and removed >= is_raised
 
 
-def lowest(state: StreamState) -> int:
+def lowest(state: StreamInfo) -> int:
     """The lowest ID that an entry of a stream has, or can have if it is empty."""
     return state.last_generated + 1 if state.first_entry is None else state.first_entry
 
 
-def has_fewer_removed(state: StreamState, last: Manifest) -> bool:
+def has_fewer_removed(state: StreamInfo, last: Manifest) -> bool:
     """Whether fewer entries have been trimmed or deleted than when the stream was archived: it was written again, or set back."""
     if state.entries_added is None or last.entries_added is None or last.length is None:
         return False
@@ -164,7 +110,7 @@ class Gap:
     is_certain: bool
 
 
-def find_gap(state: StreamState, last: Manifest, *, next_is_there: bool) -> Gap | None:
+def find_gap(state: StreamInfo, last: Manifest, *, next_is_there: bool) -> Gap | None:
     """What is gone of the entries above the last manifest's range; None when nothing is, as far as that shows.
 
     next_is_there  whether the first entry above the range, if the manifest noted one, is still there
@@ -193,8 +139,8 @@ def find_gap(state: StreamState, last: Manifest, *, next_is_there: bool) -> Gap 
 
 
 def find_gap_in_copy(
-    before: StreamState,
-    after: StreamState,
+    before: StreamInfo,
+    after: StreamInfo,
     *,
     low: int,
     first_above: int | None,
@@ -230,7 +176,7 @@ def trim_limit(
     boundary: int,
     *,
     leased: int | None,
-    groups: Iterable[GroupState] = (),
+    groups: Iterable[GroupNeeds] = (),
     ignored: frozenset[str] = frozenset(),
 ) -> int:
     """The last ID that may be trimmed away; 0 when nothing may.
@@ -243,6 +189,6 @@ def trim_limit(
     return min([boundary, *held, *([] if leased is None else [leased])])
 
 
-def holders(groups: Iterable[GroupState], boundary: int) -> Mapping[str, str]:
+def holders(groups: Iterable[GroupNeeds], boundary: int) -> Mapping[str, str]:
     """The groups that still need entries at or below `boundary`, and up to which ID they need nothing."""
     return {group.name: format_entry_id(group.free_until) for group in groups if group.free_until < boundary}

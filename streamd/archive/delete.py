@@ -32,7 +32,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamd.archive.archive_errors import IncarnationError, TableError
-from streamd.archive.boundary import StreamState
 from streamd.archive.layout import Layout
 from streamd.archive.live_stream import find_entry_above, find_state
 from streamd.archive.lock import ArchiveLock, used_tokens
@@ -47,6 +46,7 @@ from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id
+from streamd.client.stream_info import StreamInfo
 from streamd.disk import Disk
 
 __all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges"]
@@ -100,7 +100,7 @@ class Progress:
             self._tell(self._done, max(self._done, self._total))
 
 
-def capped(ranges: Iterable[Range], state: StreamState | None) -> list[Range]:
+def capped(ranges: Iterable[Range], state: StreamInfo | None) -> list[Range]:
     """Merged ranges, capped at the stream's last ID: what is added from now on is not included."""
     if state is None:
         return joined(ranges)

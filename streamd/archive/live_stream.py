@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamd.archive.boundary import GroupState, StreamState
 from streamd.arrow.decode import EntryDecoder
 from streamd.arrow.entry_table import TableLayout
 from streamd.client.client_errors import MissingStreamError, ServerError
@@ -13,53 +12,34 @@ from streamd.client.connection import Connection
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
-from streamd.client.replies import pairs
+from streamd.client.stream_info import StreamInfo
 from streamd.transfer.ranges import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "need_state", "read_entries"]
+__all__ = ["find_entry_above", "find_state", "has_entry", "need_state", "read_entries"]
 
 FETCH = 2_000
 BATCH = 10_000
 
 
-def find_state(connection: Connection, stream: str) -> StreamState | None:
+def find_state(connection: Connection, stream: str) -> StreamInfo | None:
     """What XINFO STREAM says, or None when there is no such stream."""
     try:
-        return StreamState.from_reply(connection.command("XINFO", "STREAM", stream_key(stream)))
+        return StreamInfo.parse(connection.command("XINFO", "STREAM", stream_key(stream)))
     except ServerError as error:
         if error.is_missing_key:
             return None
         raise
 
 
-def need_state(connection: Connection, stream: str) -> StreamState:
-    """As `find_state`. Raises ArchiveError when there is no such stream."""
+def need_state(connection: Connection, stream: str) -> StreamInfo:
+    """As `find_state`. Raises MissingStreamError when there is no such stream."""
     state = find_state(connection, stream)
     if state is None:
         raise MissingStreamError(stream)
     return state
-
-
-def find_groups(connection: Connection, stream: str) -> list[GroupState]:
-    """The consumer groups of a stream, each with its first pending entry."""
-    key = stream_key(stream)
-    while True:
-        try:
-            names = [pairs(each)[b"name"] for each in connection.command("XINFO", "GROUPS", key)]
-            # Read in one transaction, so that no entry goes from undelivered to pending in between.
-            done = connection.transaction([("XINFO", "GROUPS", key), *(("XPENDING", key, name) for name in names)])
-        except ServerError as error:
-            if error.is_missing_key:
-                return []
-            if error.code == "NOGROUP":  # destroyed meanwhile
-                continue
-            raise
-        infos, *pending = done or []
-        if [pairs(each)[b"name"] for each in infos] == names:
-            return [GroupState.from_replies(*each) for each in zip(infos, pending, strict=True)]
 
 
 def has_entry(connection: Connection, stream: str, number: int) -> bool:

@@ -36,7 +36,7 @@ from typing import Any
 
 from streamd.archive.archive_errors import IncarnationError
 from streamd.archive.archived_rows import find_archived
-from streamd.archive.boundary import StreamState, can_have_become
+from streamd.archive.boundary import can_have_become
 from streamd.archive.layout import Layout
 from streamd.archive.manifest import Manifest
 from streamd.archive.manifest_log import ManifestLog, archived_streams
@@ -45,6 +45,7 @@ from streamd.client.client_errors import ServerError
 from streamd.client.connection import Connection
 from streamd.client.key_names import stream_key
 from streamd.client.points import format_entry_id
+from streamd.client.stream_info import StreamInfo
 
 __all__ = [
     "check_identity",
@@ -129,7 +130,7 @@ def manifest_key(layout: Layout, stream: str) -> str:
     return f"{key_beside('manifest', stream)}:{hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]}"
 
 
-def manifests_note(manifests: Iterable[Manifest], replaced: bytes, state: StreamState | None) -> bytes:
+def manifests_note(manifests: Iterable[Manifest], replaced: bytes, state: StreamInfo | None) -> bytes:
     """The value of that key.
 
     replaced  the last load into the stream, when it was compared with the manifests
@@ -154,7 +155,7 @@ def find_note(connection: Connection, layout: Layout, stream: str) -> dict[str, 
     return found if isinstance(found, dict) else {}
 
 
-def is_noted(note: dict[str, Any] | None, last: Manifest, replaced: bytes, state: StreamState) -> bool:
+def is_noted(note: dict[str, Any] | None, last: Manifest, replaced: bytes, state: StreamInfo) -> bool:
     """Whether a server knows the last manifest, its stream can have become what it is, and nothing was loaded into it since.
 
     note      from before `state`: an archiver may be at work; without permission to read it, the server is not suspected
@@ -167,7 +168,7 @@ def is_noted(note: dict[str, Any] | None, last: Manifest, replaced: bytes, state
     return (
         [last.sequence, last.run] in note["manifests"]
         and note["replaced"] == replaced.decode(errors="replace")
-        and can_have_become(StreamState(*note["stream"]), state)
+        and can_have_become(StreamInfo(*note["stream"]), state)
     )
 
 

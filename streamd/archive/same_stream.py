@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from streamd.archive.archive_errors import IncarnationError, VerifyError
 from streamd.archive.archived_rows import find_archived, read_archived
-from streamd.archive.boundary import Gap, StreamState, check_incarnation, find_gap, has_fewer_removed
+from streamd.archive.boundary import Gap, check_incarnation, find_gap, has_fewer_removed
 from streamd.archive.layout import Layout
 from streamd.archive.live_stream import find_state, has_entry, read_entries
 from streamd.archive.manifest import Excused, Range, joined
@@ -45,6 +45,7 @@ from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
+from streamd.client.stream_info import StreamInfo
 
 __all__ = ["OwnStream", "check_ends", "check_is_archived_stream", "excuse", "live_faults", "still_excused"]
 
@@ -69,12 +70,12 @@ class OwnStream:
     """
 
     stream: str
-    state: StreamState | None
+    state: StreamInfo | None
     gap: Gap | None = None
     difference: IncarnationError | None = None
     replaced: bytes = b""
 
-    def need_state(self) -> StreamState:
+    def need_state(self) -> StreamInfo:
         """Raises MissingStreamError when there is no such stream."""
         if self.state is None:
             raise MissingStreamError(self.stream)
@@ -131,7 +132,7 @@ def live_faults(options: ConnectionOptions, layout: Layout, stream: str) -> list
 
 
 def check_live(
-    connection: Connection, layout: Layout, log: ManifestLog, state: StreamState, *, is_suspect: bool
+    connection: Connection, layout: Layout, log: ManifestLog, state: StreamInfo, *, is_suspect: bool
 ) -> None:
     """Raise IncarnationError unless what the server holds of the archived range is archived as it is there.
 

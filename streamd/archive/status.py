@@ -10,15 +10,17 @@ from streamd.archive.archive_errors import IncarnationError
 from streamd.archive.boundary import holders
 from streamd.archive.layout import Layout
 from streamd.archive.leases import leased_boundary
-from streamd.archive.live_stream import find_groups, find_state
+from streamd.archive.live_stream import find_state
 from streamd.archive.lock import holder_of, trimmed_to
 from streamd.archive.manifest_log import ManifestLog, archived_streams
 from streamd.archive.same_stream import check_is_archived_stream
 from streamd.client.client_errors import DataLossError
 from streamd.client.connection import Connection, connect
+from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id, ms_of
 from streamd.client.replies import server_ms
+from streamd.client.stream_info import find_groups
 
 __all__ = ["StreamStatus", "read_status"]
 
@@ -90,7 +92,7 @@ def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -
     status.last_id = format_entry_id(state.last_generated)
     since_ms = ms_of(log.boundary) if log.boundary else ms_of(state.first_entry or state.last_generated)
     status.behind_ms = max(0, min(ms_of(state.last_generated), server_ms(connection)) - since_ms)
-    status.held_by = dict(holders(find_groups(connection, stream), log.boundary))
+    status.held_by = dict(holders(find_groups(connection, stream_key(stream)), log.boundary))
     try:
         check_is_archived_stream(connection, log.layout, log)
     except (IncarnationError, DataLossError) as error:

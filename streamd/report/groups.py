@@ -28,6 +28,7 @@ from streamd.client.connection import Connection, server_features
 from streamd.client.key_names import stream_key, stream_name
 from streamd.client.points import format_entry_id, ms_of, parse_entry_id
 from streamd.client.replies import clock_ms, pairs
+from streamd.stream_state import is_time
 
 __all__ = [
     "Ack",
@@ -48,13 +49,11 @@ PAGE = 1000
 
 DEFAULT_PENDING_LIMIT = 100_000
 DEFAULT_COUNT_LIMIT = 100_000
-LONGEST_MS = 2**62
-"""Longer distances are not reported: such IDs are not times."""
 
 
-def _distance(later_ms: int, earlier_ms: int) -> int | None:
-    found = later_ms - earlier_ms
-    return found if abs(found) < LONGEST_MS else None
+def _distance(later_ms: int, earlier_ms: int, now_ms: int) -> int | None:
+    """From one moment to another; None unless both are times, which IDs that a producer has made up are not."""
+    return later_ms - earlier_ms if is_time(later_ms, now_ms) and is_time(earlier_ms, now_ms) else None
 
 
 def _seconds(ms: int | None) -> float | None:
@@ -196,10 +195,10 @@ def _look(
     if lag is None or lag < 0:  # a group whose ENTRIESREAD is higher than what was added
         lag, is_counted = _count_after(connection, key, last, count_limit), True
     newest = info[b"last-entry"]
-    behind = _distance(ms_of(parse_entry_id(newest[0])), ms_of(last)) if newest and next_entries else 0
-    waiting = _distance(now_ms, ms_of(parse_entry_id(next_entries[0][0]))) if next_entries else 0
+    behind = _distance(ms_of(parse_entry_id(newest[0])), ms_of(last), now_ms) if newest and next_entries else 0
+    waiting = _distance(now_ms, ms_of(parse_entry_id(next_entries[0][0])), now_ms) if next_entries else 0
     pending, is_complete = _pending(connection, stream, name, pending_limit)
-    oldest = _distance(now_ms, ms_of(parse_entry_id(pending[0].id))) if pending else None
+    oldest = _distance(now_ms, ms_of(parse_entry_id(pending[0].id)), now_ms) if pending else None
     return GroupState(
         GroupLag(
             stream=stream,
@@ -265,7 +264,7 @@ def _pending_entry(
         delivered_ms=delivered_ms,
         deliveries=deliveries,
         idle_s=idle_ms / 1000,
-        delivery_latency_s=_seconds(_distance(delivered_ms, ms_of(parse_entry_id(entry_id)))),
+        delivery_latency_s=_seconds(_distance(delivered_ms, ms_of(parse_entry_id(entry_id)), now_ms)),
     )
 
 

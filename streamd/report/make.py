@@ -23,8 +23,9 @@ from typing import Any
 
 from streamd.client.connection import Connection, server_features
 from streamd.client.key_names import stream_key
-from streamd.client.points import MAX_ID, MIN_ID, parse_entry_id
-from streamd.client.replies import clock_ms, pairs
+from streamd.client.points import MAX_ID, MIN_ID
+from streamd.client.replies import clock_ms
+from streamd.client.stream_info import StreamInfo
 from streamd.report.groups import (
     Ack,
     DeadLetter,
@@ -69,7 +70,7 @@ class Report(Findings):
 def last_id(connection: Connection, stream: str) -> int:
     """The last ID of the stream: later entries have higher ones. Raises ServerError without a stream."""
     info = connection.command("XINFO", "STREAM", stream_key(stream))
-    return parse_entry_id(pairs(info)[b"last-generated-id"])
+    return StreamInfo.parse(info).last_generated
 
 
 def collect(

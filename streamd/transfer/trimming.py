@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from streamd.client.client_errors import OptionError, ServerError
+from streamd.client.client_errors import OptionError
 from streamd.client.connection import Connection, Request, server_features
 from streamd.client.points import first_id_of, format_entry_id, parse_entry_id, parse_timestamp_ms
-from streamd.client.replies import pairs
+from streamd.client.stream_info import find_groups
 from streamd.transfer.write_options import SinkOptions
 
 __all__ = ["Trimming", "parse_minid"]
@@ -73,8 +73,7 @@ class Trimming:
         """ACKED for servers without it: trim no further than every group has read and acknowledged."""
         for stream in streams:
             wanted = self._wanted_end(connection, stream, rows)
-            needed = _needed_id(connection, stream)
-            end = wanted if needed is None else min(wanted, needed)
+            end = min([wanted, *(group.free_until + 1 for group in find_groups(connection, stream))])
             if end:
                 connection.command("XTRIM", stream, *self._words(rows, end))
 
@@ -88,18 +87,3 @@ class Trimming:
         # Only part of a large excess at a time: the IDs have to be read.
         oldest = connection.command("XRANGE", stream, "-", "+", "COUNT", min(excess, max(LEAST_TRIM_LIMIT, 2 * rows)))
         return parse_entry_id(oldest[-1][0]) + 1 if oldest else 0
-
-
-def _needed_id(connection: Connection, stream: bytes) -> int | None:
-    """The lowest ID that a group of the stream still needs; None when there are no groups."""
-    try:
-        groups = connection.command("XINFO", "GROUPS", stream)
-    except ServerError as error:
-        if error.is_missing_key:
-            return None
-        raise
-    states = [pairs(group) for group in groups]
-    pending = connection.pipeline([("XPENDING", stream, state[b"name"]) for state in states])
-    needed = [parse_entry_id(state[b"last-delivered-id"]) + 1 for state in states]
-    needed += [parse_entry_id(first) for _, first, *_ in pending if first is not None]
-    return min(needed, default=None)

@@ -148,8 +148,9 @@ def test_delivery_times_come_from_idle_times(store: redis.Redis, connection: Con
 
 
 @ON_BOTH
-def test_ids_that_are_no_times_have_no_latency(store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", ["18446744073709551615-1"])
+@pytest.mark.parametrize("entry_id", ["1-1", "18446744073709551615-1"])
+def test_ids_that_are_no_times_have_no_latency(store: redis.Redis, connection: Connection, entry_id: str) -> None:
+    fill(store, "s", [entry_id])
     store.xgroup_create("s", "g", "0")
     store.xreadgroup("g", "c", {"s": ">"})
     state = group_of(connection, "s", "g")

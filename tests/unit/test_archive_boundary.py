@@ -10,8 +10,6 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 
 from streamd.archive.archive_errors import IncarnationError
 from streamd.archive.boundary import (
-    GroupState,
-    StreamState,
     can_have_become,
     check_incarnation,
     choose_end,
@@ -23,10 +21,11 @@ from streamd.archive.boundary import (
 )
 from streamd.archive.manifest import FileRecord, Manifest, RowGroup
 from streamd.client.points import pack_id
+from streamd.client.stream_info import GroupNeeds, StreamInfo
 
 
-def state(last: int = pack_id(100, 0), added: int | None = 50, deleted: int | None = 0) -> StreamState:
-    return StreamState(50, last, pack_id(1, 0), added, deleted)
+def state(last: int = pack_id(100, 0), added: int | None = 50, deleted: int | None = 0) -> StreamInfo:
+    return StreamInfo(50, last, pack_id(1, 0), added, deleted)
 
 
 def last_manifest(high: int = pack_id(80, 0), next_id: int | None = pack_id(90, 0), added: int | None = 40) -> Manifest:
@@ -34,8 +33,8 @@ def last_manifest(high: int = pack_id(80, 0), next_id: int | None = pack_id(90, 
     return Manifest("s", 1, 0, high, 1, (file,), "r", 1, 0, added, pack_id(95, 0), next_id)
 
 
-def group(delivered: int, first_pending: int | None = None, name: str = "g") -> GroupState:
-    return GroupState(name, pack_id(delivered, 0), 0 if first_pending is None else 1, first_pending)
+def group(delivered: int, first_pending: int | None = None, name: str = "g") -> GroupNeeds:
+    return GroupNeeds(name, pack_id(delivered, 0), 0 if first_pending is None else 1, first_pending)
 
 
 def test_the_end_is_older_than_the_hot_window() -> None:
@@ -99,13 +98,13 @@ def test_the_stream_that_was_archived_is_taken() -> None:
         state(last=pack_id(94, 0)),
         state(added=39),
         state(last=pack_id(95, 0), added=41),  # more entries, and no higher ID
-        StreamState(
+        StreamInfo(
             50, pack_id(200, 0), pack_id(100, 0), 50, 0
         ),  # more entries above the last ID of then than were added
     ],
     ids=str,
 )
-def test_a_stream_recreated_is_refused(found: StreamState | None) -> None:
+def test_a_stream_recreated_is_refused(found: StreamInfo | None) -> None:
     with pytest.raises(IncarnationError):
         check_incarnation(found, last_manifest())
 
@@ -114,44 +113,44 @@ def test_a_server_that_does_not_count_entries_is_taken() -> None:
     check_incarnation(state(added=None, deleted=None), last_manifest(added=None))
 
 
-BEFORE = StreamState(length=10, last_generated=200, first_entry=100, entries_added=50, max_deleted=50)
-EMPTY = StreamState(length=0, last_generated=200, first_entry=None, entries_added=50, max_deleted=50)
+BEFORE = StreamInfo(length=10, last_generated=200, first_entry=100, entries_added=50, max_deleted=50)
+EMPTY = StreamInfo(length=0, last_generated=200, first_entry=None, entries_added=50, max_deleted=50)
 
 
 @pytest.mark.parametrize(
     ("then", "now"),
     [
         (BEFORE, BEFORE),
-        (BEFORE, StreamState(12, 202, 100, 52, 50)),  # two were added
-        (BEFORE, StreamState(9, 200, 110, 50, 50)),  # one was trimmed
-        (BEFORE, StreamState(9, 200, 100, 50, 150)),  # one was deleted
+        (BEFORE, StreamInfo(12, 202, 100, 52, 50)),  # two were added
+        (BEFORE, StreamInfo(9, 200, 110, 50, 50)),  # one was trimmed
+        (BEFORE, StreamInfo(9, 200, 100, 50, 150)),  # one was deleted
         (BEFORE, EMPTY),
-        (EMPTY, StreamState(1, 205, 205, 51, 50)),
-        (BEFORE, StreamState(1, 205, 205, 51, 50)),
-        (replace(BEFORE, entries_added=None, max_deleted=None), StreamState(12, 202, 100, None, None)),
+        (EMPTY, StreamInfo(1, 205, 205, 51, 50)),
+        (BEFORE, StreamInfo(1, 205, 205, 51, 50)),
+        (replace(BEFORE, entries_added=None, max_deleted=None), StreamInfo(12, 202, 100, None, None)),
     ],
 )
-def test_a_stream_that_has_grown_and_was_trimmed_is_the_same(then: StreamState, now: StreamState) -> None:
+def test_a_stream_that_has_grown_and_was_trimmed_is_the_same(then: StreamInfo, now: StreamInfo) -> None:
     assert can_have_become(then, now)
 
 
 @pytest.mark.parametrize(
     ("then", "now"),
     [
-        (BEFORE, StreamState(10, 199, 100, 50, 50)),  # its last ID fell
-        (BEFORE, StreamState(10, 205, 100, 49, 50)),  # it has had fewer entries
-        (BEFORE, StreamState(11, 200, 100, 51, 50)),  # one was added, not above the last ID
-        (BEFORE, StreamState(10, 205, 100, 50, 50)),  # the last ID rose, and none was added
-        (BEFORE, StreamState(12, 205, 100, 51, 50)),  # fewer were removed
-        (BEFORE, StreamState(10, 205, 90, 55, 50)),  # an entry in front of the first one
-        (BEFORE, StreamState(10, 205, 100, 55, 40)),  # one that was deleted never was
-        (BEFORE, StreamState(11, 205, 110, 51, 50)),  # the first one is gone, and none was removed
-        (BEFORE, StreamState(11, 205, 100, 51, 150)),  # one was deleted, and none was removed
-        (EMPTY, StreamState(1, 205, 200, 51, 50)),
-        (replace(BEFORE, entries_added=None), StreamState(11, 200, 100, None, None)),
+        (BEFORE, StreamInfo(10, 199, 100, 50, 50)),  # its last ID fell
+        (BEFORE, StreamInfo(10, 205, 100, 49, 50)),  # it has had fewer entries
+        (BEFORE, StreamInfo(11, 200, 100, 51, 50)),  # one was added, not above the last ID
+        (BEFORE, StreamInfo(10, 205, 100, 50, 50)),  # the last ID rose, and none was added
+        (BEFORE, StreamInfo(12, 205, 100, 51, 50)),  # fewer were removed
+        (BEFORE, StreamInfo(10, 205, 90, 55, 50)),  # an entry in front of the first one
+        (BEFORE, StreamInfo(10, 205, 100, 55, 40)),  # one that was deleted never was
+        (BEFORE, StreamInfo(11, 205, 110, 51, 50)),  # the first one is gone, and none was removed
+        (BEFORE, StreamInfo(11, 205, 100, 51, 150)),  # one was deleted, and none was removed
+        (EMPTY, StreamInfo(1, 205, 200, 51, 50)),
+        (replace(BEFORE, entries_added=None), StreamInfo(11, 200, 100, None, None)),
     ],
 )
-def test_a_stream_that_additions_and_trims_cannot_make_is_another_one(then: StreamState, now: StreamState) -> None:
+def test_a_stream_that_additions_and_trims_cannot_make_is_another_one(then: StreamInfo, now: StreamInfo) -> None:
     assert not can_have_become(then, now)
 
 
@@ -186,7 +185,7 @@ def test_entries_that_were_added_are_counted_when_all_before_were_archived(
 ) -> None:
     last = last_manifest(high=pack_id(95, 0), next_id=None, added=40)
     first_id = None if first is None else pack_id(first, 0)
-    gap = find_gap(StreamState(length, pack_id(200, 0), first_id, 50, pack_id(deleted, 0)), last, next_is_there=False)
+    gap = find_gap(StreamInfo(length, pack_id(200, 0), first_id, 50, pack_id(deleted, 0)), last, next_is_there=False)
     assert (None if gap is None else gap.is_certain) == is_certain
 
 
@@ -197,8 +196,8 @@ def test_entries_that_were_added_are_counted_when_all_before_were_archived(
 def test_what_goes_during_a_copy_is_a_gap_unless_it_was_copied(
     first: int | None, length: int, gone: int, is_gap: bool
 ) -> None:
-    before = StreamState(5, pack_id(20, 0), pack_id(10, 0), 50, 0)
-    after = StreamState(length, pack_id(20, 0), pack_id(10, 0), 50, 0)
+    before = StreamInfo(5, pack_id(20, 0), pack_id(10, 0), 50, 0)
+    after = StreamInfo(length, pack_id(20, 0), pack_id(10, 0), 50, 0)
     first_id = None if first is None else pack_id(first, 0)
     found = find_gap_in_copy(
         before, after, low=pack_id(9, 0), first_above=pack_id(10, 0), first=first_id, gone=gone, next_is_there=True
@@ -211,9 +210,9 @@ def test_what_redis_says_is_read() -> None:
         b"length", 2, b"last-generated-id", b"7-1", b"max-deleted-entry-id", b"3-0", b"entries-added", 9,
         b"groups", 0, b"first-entry", [b"5-0", [b"f", b"v"]], b"last-entry", None,
     ]  # fmt: skip
-    assert StreamState.from_reply(reply) == StreamState(2, pack_id(7, 1), pack_id(5, 0), 9, pack_id(3, 0))
-    old = StreamState.from_reply([b"length", 0, b"last-generated-id", b"0-0", b"first-entry", None])
-    assert old == StreamState(0, 0, None, None, None)
+    assert StreamInfo.parse(reply) == StreamInfo(2, pack_id(7, 1), pack_id(5, 0), 9, pack_id(3, 0))
+    old = StreamInfo.parse([b"length", 0, b"last-generated-id", b"0-0", b"first-entry", None])
+    assert old == StreamInfo(0, 0, None, None, None)
     info = [b"name", b"g", b"consumers", 1, b"pending", 2, b"last-delivered-id", b"6-0"]
-    assert GroupState.from_replies(info, [2, b"5-0", b"6-0", []]) == GroupState("g", pack_id(6, 0), 2, pack_id(5, 0))
-    assert GroupState.from_replies(info, [0, None, None, None]).first_pending is None
+    assert GroupNeeds.parse(info, [2, b"5-0", b"6-0", []]) == GroupNeeds("g", pack_id(6, 0), 2, pack_id(5, 0))
+    assert GroupNeeds.parse(info, [0, None, None, None]).first_pending is None

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from streamd.client.key_names import stream_key, stream_name
 from streamd.client.points import MAX_ID, pack_id
+from streamd.client.stream_info import StreamInfo
 from streamd.spark.source.offsets import (
     Loss,
     Offset,
     OffsetError,
     Part,
     Position,
-    StreamInfo,
     end_of_stream,
     find_loss,
     inside_stream,
@@ -100,7 +100,7 @@ def test_only_streams_that_moved_have_parts() -> None:
 
 
 def info(length: int, first: int, last: int, added: int | None, max_deleted: int | None = 0) -> StreamInfo:
-    return StreamInfo(length, last, first, added, max_deleted)
+    return StreamInfo(length, last, first if length else None, added, max_deleted)
 
 
 def test_the_counter_at_a_position_is_what_the_batch_leaves() -> None:
@@ -130,7 +130,7 @@ def test_reply_of_an_old_server_is_read() -> None:
     reply = [b"length", 1, b"last-generated-id", b"9-1", b"first-entry", [b"9-1", [b"a", b"b"]]]
     assert StreamInfo.parse(reply) == StreamInfo(1, pack_id(9, 1), pack_id(9, 1))
     empty = [b"length", 0, b"last-generated-id", b"9-1", b"first-entry", None]
-    assert StreamInfo.parse(empty) == StreamInfo(0, pack_id(9, 1), 0)
+    assert StreamInfo.parse(empty) == StreamInfo(0, pack_id(9, 1), None)
 
 
 # --- Loss -----------------------------------------------------------------------------------------------------------------

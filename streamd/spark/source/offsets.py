@@ -35,59 +35,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamd.client.points import format_entry_id, parse_entry_id
-from streamd.client.replies import pairs
+from streamd.client.stream_info import StreamInfo
 from streamd.errors import StreamdError
 
-__all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss"]
+__all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "find_loss"]
 
 VERSION = 1
 
 
 class OffsetError(StreamdError, ValueError):
     """An offset in a checkpoint that this version does not understand."""
-
-
-# --- What the server says of a stream -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StreamInfo:
-    """The parts of XINFO STREAM that matter here. IDs are 128-bit numbers.
-
-    length       entries
-    last         last-generated-id
-    first        ID of the first entry; 0 when there is none
-    added        entries-added; None on servers before Redis 7.0
-    max_deleted  max-deleted-entry-id: highest ID that XDEL removed; None likewise
-    """
-
-    length: int
-    last: int
-    first: int
-    added: int | None = None
-    max_deleted: int | None = None
-
-    @classmethod
-    def parse(cls, reply: list[Any]) -> StreamInfo:
-        """Read the flat list of names and values."""
-        fields: dict[bytes, Any] = pairs(reply)
-        first = fields.get(b"recorded-first-entry-id")
-        if first is None:
-            entry = fields.get(b"first-entry")
-            first = entry[0] if entry else b"0-0"
-        deleted = fields.get(b"max-deleted-entry-id")
-        length = int(fields[b"length"])
-        return cls(
-            length=length,
-            last=parse_entry_id(fields[b"last-generated-id"]),
-            first=parse_entry_id(first) if length else 0,
-            added=fields.get(b"entries-added"),
-            max_deleted=None if deleted is None else parse_entry_id(deleted),
-        )
-
-    def has_none_up_to(self, point: int) -> bool:
-        """Whether no entry at or below an ID is left."""
-        return self.length == 0 or self.first > point
 
 
 # --- Where a query is in a stream -----------------------------------------------------------------------------------------
@@ -220,7 +177,14 @@ class Offset:
 
 def end_of_stream(info: StreamInfo, cuts: tuple[tuple[int, int | None], ...] = ()) -> Position:
     """The position at the end of a stream."""
-    return Position(at=info.last, last=info.last, added=info.added, read=info.added, next=None, cuts=cuts)
+    return Position(
+        at=info.last_generated,
+        last=info.last_generated,
+        added=info.entries_added,
+        read=info.entries_added,
+        next=None,
+        cuts=cuts,
+    )
 
 
 def inside_stream(
@@ -231,17 +195,17 @@ def inside_stream(
     before     the position from which it is reached, by the parts in `cuts`
     following  the first entry above `at`; None: there is none
     """
-    made = Position(at=at, last=info.last, added=info.added, read=None, next=following, cuts=cuts)
+    made = Position(at=at, last=info.last_generated, added=info.entries_added, read=None, next=following, cuts=cuts)
     return replace(made, read=_entries_read(before, info, made))
 
 
 def _entries_read(before: Position, info: StreamInfo, made: Position) -> int | None:
     """The counter entries-added as of the new position; None if that cannot be known."""
-    if info.added is None or made.count is None:
+    if info.entries_added is None or made.count is None:
         return None
     if info.has_none_up_to(before.at):
         # All entries are above the old position; those above the new one are what the batch leaves.
-        return info.added - (info.length - made.count)
+        return info.entries_added - (info.length - made.count)
     if before.read is not None and info.max_deleted is not None and info.max_deleted <= before.at:
         return before.read + made.count
     return None
@@ -271,16 +235,16 @@ def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss 
         return None
     if info is None:
         return Loss(True, f"stream {stream} has been deleted after it was read up to {format_entry_id(position.at)}")
-    if info.last < position.last:
+    if info.last_generated < position.last:
         return Loss(
             True,
             f"stream {stream} was recreated, or its server has gone back to an earlier state: its last ID is "
-            f"{format_entry_id(info.last)}, but was {format_entry_id(position.last)}",
+            f"{format_entry_id(info.last_generated)}, but was {format_entry_id(position.last)}",
         )
-    if info.added is not None and position.added is not None and info.added < position.added:
+    if info.entries_added is not None and position.added is not None and info.entries_added < position.added:
         return Loss(
             True,
-            f"stream {stream} was recreated: {info.added} entries were ever added to it, "
+            f"stream {stream} was recreated: {info.entries_added} entries were ever added to it, "
             f"but {position.added} when it was last looked at",
         )
     if position.next is not None:
@@ -300,18 +264,18 @@ def _loss_of_next(stream: str, following: int, info: StreamInfo) -> Loss | None:
 
 def _loss_by_count(stream: str, position: Position, info: StreamInfo) -> Loss | None:
     """Nothing was above the position: what was added since must be there."""
-    if info.added is None or position.added is None or not position.is_caught_up:
+    if info.entries_added is None or position.added is None or not position.is_caught_up:
         return None
     if not info.has_none_up_to(position.at):
         return None
-    missing = info.added - position.added - info.length
+    missing = info.entries_added - position.added - info.length
     if missing == 0:
         return None
     if missing < 0:
         return Loss(
             True,
             f"stream {stream} was recreated: it holds {info.length} entries after {format_entry_id(position.at)}, "
-            f"though only {info.added - position.added} were added to the one that was read",
+            f"though only {info.entries_added - position.added} were added to the one that was read",
         )
     return Loss(
         False,
@@ -320,7 +284,8 @@ def _loss_by_count(stream: str, position: Position, info: StreamInfo) -> Loss | 
 
 
 def _left(info: StreamInfo) -> str:
-    left = f"the first one left is {format_entry_id(info.first)}" if info.length else "nothing is left"
+    first = info.first_entry
+    left = "nothing is left" if first is None else f"the first one left is {format_entry_id(first)}"
     if info.max_deleted:
         left += f" (trimmed, or deleted one by one: XDEL was used up to {format_entry_id(info.max_deleted)})"
     return left

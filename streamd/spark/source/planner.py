@@ -48,7 +48,8 @@ from streamd.client.connection import Connection, Link, server_features
 from streamd.client.key_names import stream_key, stream_name
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.replies import pairs
-from streamd.spark.source.offsets import Offset, Position, StreamInfo, end_of_stream, find_loss, inside_stream
+from streamd.client.stream_info import StreamInfo
+from streamd.spark.source.offsets import Offset, Position, end_of_stream, find_loss, inside_stream
 from streamd.transfer.partitions import SplitForbiddenError, ask_slices, refuse_missing
 from streamd.transfer.ranges import RangeScan, scan_range
 from streamd.transfer.read_options import SourceOptions
@@ -78,7 +79,7 @@ class Candidate:
 
     position  where reading starts
     first     the first entry behind that
-    end       the stream's state when the end of the batch was chosen: reading goes up to `end.last`
+    end       the stream's state when the end of the batch was chosen: reading goes up to `end.last_generated`
     """
 
     position: Position
@@ -88,9 +89,9 @@ class Candidate:
     @property
     def estimate(self) -> int | None:
         """How many entries there are to read, at most; None when that is not known."""
-        known = self.position.is_caught_up and self.end.added is not None and self.position.added is not None
+        known = self.position.is_caught_up and self.end.entries_added is not None and self.position.added is not None
         if known:
-            return int(self.end.added or 0) - int(self.position.added or 0)
+            return int(self.end.entries_added or 0) - int(self.position.added or 0)
         return self.end.length if self.end.has_none_up_to(self.position.at) else None
 
 
@@ -299,7 +300,7 @@ class Planner:
             infos.update(self._infos(connection, missing))
         self._check(positions, start, infos)
         for name, info in infos.items():
-            self._ends[name] = 0 if info is None else info.last
+            self._ends[name] = 0 if info is None else info.last_generated
         candidates = self._candidates(positions, first, infos)
         if not candidates or (is_limited and not self._is_enough(connection, candidates)):
             return None
@@ -400,7 +401,7 @@ class Planner:
         found = {}
         for name in sorted(first, key=lambda each: (first[each], each)):
             end = ends.get(name)
-            if end is not None and first[name] <= end.last:
+            if end is not None and first[name] <= end.last_generated:
                 found[name] = Candidate(positions[name], first[name], end)
         return found
 
@@ -470,7 +471,7 @@ class Planner:
     ) -> dict[str, Chosen]:
         """As `_scan_shares` and `_cut`, by asking a server that can count and cut."""
         names = list(candidates)
-        bounds = [(name, candidates[name].first, candidates[name].end.last) for name in names]
+        bounds = [(name, candidates[name].first, candidates[name].end.last_generated) for name in names]
         limits = None if entries is None else [entries] * len(names)
         whole = dict(zip(names, ask_slices(connection, bounds, [1] * len(names), limits), strict=True))
         if any(not slices or slices[0].first != candidates[name].first for name, slices in whole.items()):
@@ -496,7 +497,7 @@ class Planner:
     def _count(self, connection: Connection, name: str, candidate: Candidate, limit: int) -> int:
         """How many entries there are to read, up to a limit."""
         if _can_split(connection):
-            (slices,) = ask_slices(connection, [(name, candidate.first, candidate.end.last)], [1], [limit])
+            (slices,) = ask_slices(connection, [(name, candidate.first, candidate.end.last_generated)], [1], [limit])
             return sum(each.count for each in slices)
         return self._scan(connection, name, candidate, candidate.first, 0, limit=limit).count
 
@@ -510,8 +511,8 @@ class Planner:
         parts = 4 * self._parallelism  # more than run at a time, so that uneven parts average out
         if estimate is not None and total:
             parts = max(1, -(-parts * estimate // total))
-        cuts = find_cuts(connection, Extent(name, first, end.last, end.length, first), parts)
-        return ((first, None), *((cut, None) for cut in cuts if first < cut <= end.last))
+        cuts = find_cuts(connection, Extent(name, first, end.last_generated, end.length, first), parts)
+        return ((first, None), *((cut, None) for cut in cuts if first < cut <= end.last_generated))
 
     def _scan(
         self,
@@ -529,7 +530,7 @@ class Planner:
             self._options.connection,
             stream_key(name),
             start,
-            candidate.end.last,
+            candidate.end.last_generated,
             every=step,
             limit=limit,
             max_bytes=size,
@@ -627,7 +628,7 @@ class Planner:
                 continue
             entries = following[name]
             behind = parse_entry_id(entries[0][0]) if entries else None
-            if behind is not None and behind > candidate.end.last:
+            if behind is not None and behind > candidate.end.last_generated:
                 behind = None  # it was added after the stream was looked at
             found[name] = (
                 end_of_stream(candidate.end, each.parts)
@@ -711,18 +712,18 @@ def _start(start: int, info: StreamInfo | None, entries: Any) -> Position:
     if start == MAX_ID:
         return end_of_stream(info)
     if start == 0:
-        following = info.first if info.length else None
+        following = info.first_entry
     else:
         if isinstance(entries, ServerError):
             raise entries
         following = parse_entry_id(entries[0][0]) if entries else None
     at = max(start - 1, 0)
-    if following is not None and following <= info.last:
-        read = info.added - info.length if start == 0 and info.added is not None else None
-        return Position(at=at, last=info.last, added=info.added, read=read, next=following)
-    if at <= info.last:
+    if following is not None and following <= info.last_generated:
+        read = info.entries_added - info.length if start == 0 and info.entries_added is not None else None
+        return Position(at=at, last=info.last_generated, added=info.entries_added, read=read, next=following)
+    if at <= info.last_generated:
         return end_of_stream(info)
-    return Position(at=at, last=info.last, added=info.added, read=None, next=None)
+    return Position(at=at, last=info.last_generated, added=info.entries_added, read=None, next=None)
 
 
 def _can_split(connection: Connection) -> bool:
@@ -752,10 +753,10 @@ def _corrected(position: Position, info: StreamInfo | None, is_other_stream: boo
     otherwise after what was read, since IDs usually come from the clock."""
     if info is None:
         return Position()
-    if is_other_stream and info.last < position.at:
+    if is_other_stream and info.last_generated < position.at:
         return _start(0, info, None)
-    following = info.first if info.length and info.first > position.at else None
-    return Position(at=position.at, last=info.last, added=info.added, read=None, next=following)
+    following = info.first_entry if info.first_entry is not None and info.first_entry > position.at else None
+    return Position(at=position.at, last=info.last_generated, added=info.entries_added, read=None, next=following)
 
 
 def _xread_request(positions: Mapping[str, Position]) -> tuple[bytes | str | int, ...]:

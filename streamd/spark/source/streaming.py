@@ -36,7 +36,8 @@ from streamd.client.client_errors import DataLossError, OptionError, ServerError
 from streamd.client.connection import run
 from streamd.client.key_names import stream_key
 from streamd.client.points import format_entry_id
-from streamd.spark.source.offsets import VERSION, Offset, Part, StreamInfo
+from streamd.client.stream_info import StreamInfo
+from streamd.spark.source.offsets import VERSION, Offset, Part
 from streamd.spark.source.planner import ADVICE, Planner
 from streamd.spark.source.schema import table_layout
 from streamd.spark.spark_errors import told_in_one_line
@@ -176,8 +177,8 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ServerError as error:
             if not error.is_missing_key:
                 raise
-            info = StreamInfo(length=0, last=0, first=0)
-        if info.last >= part.high and (is_front_seen or not info.has_none_up_to(part.low)):
+            info = StreamInfo(length=0, last_generated=0, first_entry=None)
+        if info.last_generated >= part.high and (is_front_seen or not info.has_none_up_to(part.low)):
             return
         expected = "" if part.count is None else f" of {part.count}"
         loss = (
