@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.differential import Tally
-from support.replication import Node, start_node
+from support.compare.differential import Tally
+from support.replicas.nodes import Node, start_node
 from support.servers import Server, find_oracle, find_valkey, start_redis, start_streamd, start_valkey, target_is_redis
 
 NEWEST_NEEDED = "8.6"
@@ -137,7 +137,7 @@ def new_valkey(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartSer
 
 @pytest.fixture
 def new_node(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Callable[..., Node]]:
-    """Start a node of a kind of `support.replication`: `new_node("streamd", repl_timeout="5", ...)`."""
+    """Start a node of a kind of `support.replicas.nodes`: `new_node("streamd", repl_timeout="5", ...)`."""
     yield from _factory(start_node, tmp_path, pytestconfig)
 
 

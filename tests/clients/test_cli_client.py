@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.pages.terminals import open_terminal
 from support.servers import Server, find_oracle, free_port, python_environment
-from support.terminals import open_terminal
 
 import streamd.embedded
 from streamd.client.caller import Caller

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.console import Visitor
+from support.pages.console import Visitor
 from support.servers import Server, eventually, free_port, python_environment
 
 import streamd.console

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.browser import Browser, Page
+from support.pages.browser import Browser, Page
 from support.servers import Server, eventually, free_port
 
 pytestmark = pytest.mark.long

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.reader import ROOT, block, blocks
+from support.compare.tables import cases
+from support.compare.transcripts import load
+from support.pages.reader import ROOT, block, blocks
 from support.servers import Server, python_environment
-from support.tables import cases
-from support.transcripts import load
 
 import streamd.serve.app  # noqa: F401  (capabilities declare settings)
 from streamd.settings.config import Config

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.reader import ROOT, Reader, block, missing
+from support.pages.reader import ROOT, Reader, block, missing
 from support.servers import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
@@ -211,7 +211,7 @@ def test_a_primary_and_a_replica(reader: Reader) -> None:
 
 
 def test_the_search_that_finds_a_loss(reader: Reader) -> None:
-    *_, quick = block("docs/replication.md", "python -m tests.support.failover_protocol").splitlines()
+    *_, quick = block("docs/replication.md", "python -m tests.support.failover.protocol").splitlines()
     assert "WRONG" in reader.run(f"cd {ROOT}; {quick} || true")
 
 

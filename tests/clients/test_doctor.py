@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.illnesses import (
+from support.pages.illnesses import (
     CONFLICTS,
     HEALTHY,
     ILLNESSES,

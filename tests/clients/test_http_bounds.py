@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.console import Visitor
 from support.memory import MB, resident
+from support.pages.console import Visitor
 from support.servers import Server, eventually, free_port
 
 pytestmark = pytest.mark.long

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 import redis
+from support.pages.terminals import open_terminal
 from support.servers import Server, python_environment
-from support.terminals import open_terminal
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support.observing import same_story
+from support.compare.observing import same_story
 from support.servers import Server, eventually, start_streamd
 from support.wire import Argument, Reply, encode_request
 

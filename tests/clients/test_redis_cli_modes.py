@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.observing import client_fields
+from support.compare.observing import client_fields
 from support.servers import Server, eventually, find_oracle
 from support.wire import encode_request
 

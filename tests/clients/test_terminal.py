@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.hostile import SEQUENCES, HostileServer
+from support.pages.hostile import SEQUENCES, HostileServer
+from support.pages.terminals import open_terminal
 from support.servers import Server, eventually, python_environment
-from support.terminals import open_terminal
 
 pytestmark = pytest.mark.long
 

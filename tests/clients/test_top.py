@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from support import terminals
+from support.pages import terminals
 from support.servers import Server, eventually, free_port, python_environment
 from support.tools import find_tool
 

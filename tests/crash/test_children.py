@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.crash import Trial, launch_in
+from support.files.crash import Trial, launch_in
 from support.servers import eventually
 from support.wire import Reply, Wire
 

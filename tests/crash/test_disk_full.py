@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from support.crash import Trial
-from support.fsync_shim import PowerLoss, find_compiler
+from support.files.crash import Trial
+from support.files.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 from support.wire import Reply, Wire
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.crash import Load, Trial
-from support.fsync_shim import PowerLoss, find_compiler
+from support.files.crash import Load, Trial
+from support.files.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 
 pytestmark = pytest.mark.long

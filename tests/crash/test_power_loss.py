@@ -1,6 +1,6 @@
 """The power fails: what is left of a file is what was there at its last sync, of a directory the names at its last sync.
 
-The shim (support/fsync_shim) plays the strictest disk that there may be. With `always` nothing acknowledged is lost on it,
+The shim (support/files/fsync_shim) plays the strictest disk that there may be. With `always` nothing acknowledged is lost on it,
 with `everysec` no more than two seconds; a disk that fails to sync makes the server say so, or end, before it acknowledges
 anything more.
 """
@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.crash import Load, Trial
-from support.fsync_shim import PowerLoss, find_compiler
+from support.files.crash import Load, Trial
+from support.files.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 from support.wire import ConnectionClosed, Reply
 

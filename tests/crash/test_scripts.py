@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import lua_fuzz
-from support.crash import start_in
-from support.fake_primary import FakePrimary
+from support.files.crash import start_in
+from support.replicas.fake_primary import FakePrimary
+from support.scripting import lua_fuzz
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Wire, show
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.differential import Pair, PairPool, Tally
+from support.compare.differential import Pair, PairPool, Tally
 from support.servers import Server
 
 

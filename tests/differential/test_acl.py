@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support.differential import Pair
+from support.compare.differential import Pair
+from support.compare.tables import cases
 from support.servers import Server, directive_arguments, eventually, find_oracle, free_port, python_environment
-from support.tables import cases
 from support.wire import ConnectionClosed, Reply, Wire, show, split_line
 
 pytestmark = [pytest.mark.long, pytest.mark.real]

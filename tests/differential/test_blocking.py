@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.differential import Tally
-from support.reader import block
+from support.compare.differential import Tally
+from support.compare.stories import Stage, compare_story
+from support.pages.reader import block
 from support.servers import Server
-from support.stories import Stage, compare_story
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

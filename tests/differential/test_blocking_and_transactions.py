@@ -7,9 +7,9 @@ its single commands did.
 from __future__ import annotations
 
 import pytest
-from support.differential import Tally
+from support.compare.differential import Tally
+from support.compare.stories import Stage, compare_story
 from support.servers import Server
-from support.stories import Stage, compare_story
 
 pytestmark = pytest.mark.real
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.caching_scripts import compare_script, make_script
+from support.commands.caching_scripts import compare_script, make_script
 from support.servers import Server
 
 pytestmark = pytest.mark.real

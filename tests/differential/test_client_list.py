@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from support.later import LATER_CLIENT_FIELDS
-from support.observing import client_fields, same_story
+from support.compare.later import LATER_CLIENT_FIELDS
+from support.compare.observing import client_fields, same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire, split_line
 

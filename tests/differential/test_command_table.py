@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.differential import Pair
-from support.later import LATER_OPTIONS, flags_before
+from support.compare.differential import Pair
+from support.compare.later import LATER_OPTIONS, flags_before
 from support.servers import Server
 from support.wire import Reply, ReplyReader, Wire
 

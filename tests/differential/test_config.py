@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from support.differential import Pair, Request
-from support.observing import command_counts
+from support.compare.differential import Pair, Request
+from support.compare.observing import command_counts
+from support.compare.tables import cases
 from support.servers import Server, connect_early, eventually, find_oracle, free_port, python_environment
-from support.tables import cases
 from support.wire import Reply, Wire
 
 import streamd.serve.app  # noqa: F401  (capabilities declare directives)

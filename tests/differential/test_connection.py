@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.differential import Pair, Request
-from support.later import LATER_CLIENT_FIELDS, LATER_OPTIONS, flags_before, later_commands
-from support.observing import command_counts
+from support.compare.differential import Pair, Request
+from support.compare.later import LATER_CLIENT_FIELDS, LATER_OPTIONS, flags_before, later_commands
+from support.compare.observing import command_counts
+from support.compare.tables import cases
 from support.servers import Server, eventually
-from support.tables import cases
 from support.wire import Reply, Wire, split_line
 
 pytestmark = pytest.mark.real

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.differential import Pair
-from support.rdb import make_payload, make_stream, make_string
+from support.compare.differential import Pair
+from support.files.rdb import make_payload, make_stream, make_string
 from support.wire import Reply, Wire
 
 from streamd.persistence.rdb.write import dump_value

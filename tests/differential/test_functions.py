@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from support.differential import Pair, Tally
-from support.observing import command_counts
+from support.compare.differential import Pair, Tally
+from support.compare.observing import command_counts
 from support.servers import Server
 
 pytestmark = [pytest.mark.long, pytest.mark.real]

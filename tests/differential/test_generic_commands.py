@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.differential import Pair, Request
-from support.mask import mask
+from support.compare.differential import Pair, Request
+from support.compare.mask import mask
+from support.compare.tables import cases, keys_of
 from support.servers import eventually
-from support.tables import cases, keys_of
 from support.wire import Reply
 
 pytestmark = pytest.mark.real

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.differential import Difference, parse_script
-from support.effect_stories import GENERIC_STORIES, MEETINGS, NO_CYCLE
-from support.observed import OBSERVING, Effect, ServerObserver, masked
+from support.commands.observed import OBSERVING, Effect, ServerObserver, masked
+from support.compare.differential import Difference, parse_script
+from support.compare.effect_stories import GENERIC_STORIES, MEETINGS, NO_CYCLE
 from support.servers import Server, eventually
 from support.wire import Reply, join_line
 

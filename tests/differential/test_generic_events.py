@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.events import ALL_EVENTS, EventWatch
+from support.compare.events import ALL_EVENTS, EventWatch
 from support.servers import Server
 
 pytestmark = pytest.mark.real

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.differential import Pair, parse_script
+from support.compare.differential import Pair, parse_script
 from support.servers import eventually
 from support.wire import Reply, Wire
 

@@ -6,8 +6,8 @@ import gc
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.differential import Pair
-from support.observing import command_counts, info_fields, same_story
+from support.compare.differential import Pair
+from support.compare.observing import command_counts, info_fields, same_story
 from support.servers import Server, eventually
 from support.wire import Wire
 

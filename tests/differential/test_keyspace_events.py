@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.differential import Pair
-from support.events import Event, EventWatch
+from support.compare.differential import Pair
+from support.compare.events import Event, EventWatch
 from support.servers import Server
 
 pytestmark = pytest.mark.real

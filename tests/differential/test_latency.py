@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pytest
-from support.differential import Pair
-from support.observing import info_fields, same_story
+from support.compare.differential import Pair
+from support.compare.observing import info_fields, same_story
+from support.compare.tables import cases
 from support.servers import Server, eventually
-from support.tables import cases
 from support.wire import Reply, Wire, split_line
 
 pytestmark = [pytest.mark.long, pytest.mark.real]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.log_lines import plain_lines, said
+from support.compare.log_lines import plain_lines, said
 from support.servers import Server, eventually, find_oracle, free_port, python_environment, server_arguments
 
 pytestmark = [pytest.mark.long, pytest.mark.real]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.observing import same_story
+from support.compare.observing import same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Wire, show, split_line
 

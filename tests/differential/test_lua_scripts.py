@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.differential import Pair
-from support.observing import command_counts
+from support.compare.differential import Pair
+from support.compare.observing import command_counts
 from support.wire import Wire, show, split_line
 
 pytestmark = pytest.mark.real

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.dialogues import compare_dialogue
-from support.observing import Watcher, command_counts, same_story
+from support.compare.dialogues import compare_dialogue
+from support.compare.observing import Watcher, command_counts, same_story
 from support.servers import Server, eventually
 from support.wire import Wire, show, split_line
 

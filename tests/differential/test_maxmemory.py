@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from support.differential import Pair
-from support.events import Listener
-from support.observed import OBSERVING, ServerObserver
-from support.observing import same_story
+from support.commands.observed import OBSERVING, ServerObserver
+from support.compare.differential import Pair
+from support.compare.events import Listener
+from support.compare.observing import same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.differential import parse_script
-from support.observed import OBSERVING, Effect, ServerObserver
+from support.commands.observed import OBSERVING, Effect, ServerObserver
+from support.compare.differential import parse_script
 from support.servers import Server, eventually, free_port
 from support.wire import Reply, Wire, join_line
 

@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from support.differential import Request
-from support.observing import Watcher, call_all, client_fields, same_story
+from support.compare.differential import Request
+from support.compare.observing import Watcher, call_all, client_fields, same_story
+from support.compare.tables import cases
 from support.servers import Server, eventually
-from support.tables import cases
 from support.wire import Reply, Wire, split_line
 
 pytestmark = pytest.mark.real

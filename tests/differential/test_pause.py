@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from support.observing import client_fields, same_story
+from support.compare.observing import client_fields, same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.differential import Pair
-from support.request_cases import CASES, Outcome, Request, encode, name_of, run
+from support.commands.request_cases import CASES, Outcome, Request, encode, name_of, run
+from support.compare.differential import Pair
 from support.servers import Server, eventually
 from support.wire import Reply, Wire
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.differential import Pair, parse_script
-from support.mask import mask
+from support.compare.differential import Pair, parse_script
+from support.compare.mask import mask
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire, show, split_line
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.lua_libraries import Libraries, quoted, showing
+from support.scripting.lua_libraries import Libraries, quoted, showing
 from support.servers import Server
 from support.wire import Wire
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import assume, given, settings
-from support.differential import Difference, PairPool
-from support.later import without_later_fixes
-from support.scripts import GROUPS, KEYS, SCRIPT_SETTINGS, Script, scripts
+from support.commands.scripts import GROUPS, KEYS, SCRIPT_SETTINGS, Script, scripts
+from support.compare.differential import Difference, PairPool
+from support.compare.later import without_later_fixes
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

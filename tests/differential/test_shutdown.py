@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.log_lines import said
+from support.compare.log_lines import said
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire, encode_request
 

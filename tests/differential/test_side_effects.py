@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from support.observing import same_story
+from support.compare.observing import same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Wire, show, split_line
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.differential import Pair, Request
-from support.observing import client_fields, info_fields, same_story
+from support.compare.differential import Pair, Request
+from support.compare.observing import client_fields, info_fields, same_story
+from support.compare.tables import cases
 from support.servers import Server, eventually
-from support.tables import cases
 from support.wire import Reply, Wire
 
 pytestmark = pytest.mark.real

@@ -6,8 +6,8 @@ Each case runs in RESP2 and RESP3 on emptied servers; afterwards the whole state
 from __future__ import annotations
 
 import pytest
-from support.differential import Pair, Request
-from support.tables import cases, keys_of
+from support.compare.differential import Pair, Request
+from support.compare.tables import cases, keys_of
 
 pytestmark = pytest.mark.real
 

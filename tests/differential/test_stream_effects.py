@@ -1,7 +1,7 @@
 """What stream commands propagate: the same as Redis, and enough to make the same state again. Marked `real`.
 
 Held against the append-only files of both servers, which have what replicas get, too. On the way the same is seen of the
-events, the touched keys and the count of changes of each command (`support.observed`).
+events, the touched keys and the count of changes of each command (`support.commands.observed`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import hiredis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.differential import Request, parse_script
-from support.effect_stories import STREAM_STORIES, UNIT_STORIES
-from support.handler import HandlerContext, make_context, run, set_time
-from support.later import without_created, without_later_fixes
-from support.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
-from support.scripts import KEYS, SCRIPT_SETTINGS, Script, is_propagated_in_full, scripts
+from support.commands.handler import HandlerContext, make_context, run, set_time
+from support.commands.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
+from support.commands.scripts import KEYS, SCRIPT_SETTINGS, Script, is_propagated_in_full, scripts
+from support.compare.differential import Request, parse_script
+from support.compare.effect_stories import STREAM_STORIES, UNIT_STORIES
+from support.compare.later import without_created, without_later_fixes
+from support.compare.stories import Stage
 from support.servers import start_redis, start_streamd
-from support.stories import Stage
 
 from streamd.engine.stream import Stream
 from streamd.serve.families import load_all

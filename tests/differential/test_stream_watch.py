@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.differential import Pair, parse_script
+from support.compare.differential import Pair, parse_script
 from support.wire import Reply
 
 pytestmark = pytest.mark.real

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.log_lines import said
-from support.observing import info_fields
+from support.compare.log_lines import said
+from support.compare.observing import info_fields
 from support.servers import Server, eventually, find_oracle, free_port, python_environment, server_arguments
 
 pytestmark = [

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.differential import Pair, Request
+from support.compare.differential import Pair, Request
+from support.compare.tables import cases
 from support.servers import Server, eventually
-from support.tables import cases
 from support.wire import Reply
 
 from streamd.core.spec import Command, table

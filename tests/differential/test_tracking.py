@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.dialogues import compare_dialogue
-from support.differential import Pair, Request
+from support.compare.dialogues import compare_dialogue
+from support.compare.differential import Pair, Request
+from support.compare.tables import cases
 from support.servers import Server, eventually
-from support.tables import cases
 from support.wire import Reply, Wire
 
 pytestmark = pytest.mark.real

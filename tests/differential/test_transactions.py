@@ -7,11 +7,11 @@ import random
 import re
 
 import pytest
-from support.dialogues import compare_dialogue
-from support.differential import Pair, Request
-from support.observing import command_counts
+from support.compare.dialogues import compare_dialogue
+from support.compare.differential import Pair, Request
+from support.compare.observing import command_counts
+from support.compare.tables import cases
 from support.servers import Server
-from support.tables import cases
 from support.wire import ConnectionClosed, Reply, Wire, show, split_line
 
 pytestmark = pytest.mark.real

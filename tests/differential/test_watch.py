@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.differential import Pair, parse_script
+from support.compare.differential import Pair, parse_script
 from support.servers import Server
 from support.wire import Reply
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.failover_protocol import NOW, Anything, Model, find_stuck, search
+from support.failover.protocol import NOW, Anything, Model, find_stuck, search
 
 BEFORE = NOW.without("views")
 """A new primary waits until replicas have its data, and does not ask what they have that it lacks."""

@@ -10,9 +10,9 @@ import random
 import time
 
 import pytest
-from support.failover_protocol import NOW, Model, State, canonical, search
-from support.failover_search import find_steps_compiled, pack, search_compiled, unpack
-from support.fsync_shim import find_compiler
+from support.failover.protocol import NOW, Model, State, canonical, search
+from support.failover.search import find_steps_compiled, pack, search_compiled, unpack
+from support.files.fsync_shim import find_compiler
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.handler import START_MS, make_context, run, set_time
+from support.commands.handler import START_MS, make_context, run, set_time
 
 from streamd.engine.stream import Stream
 

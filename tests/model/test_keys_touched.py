@@ -1,7 +1,7 @@
 """The keys that a request names against those that its handler touches, for every command.
 
 What COMMAND GETKEYS answers, what permissions are asked for, and what the handler looks at must be the same keys. Requests
-are made up from the declarations (support.requests) and run in a server of this process, whose databases report what is
+are made up from the declarations (support.commands.requests) and run in a server of this process, whose databases report what is
 touched: a key whose time has come is removed when anything looks at it, and the listener is told. So a request is run with
 all keys there and some of them overdue:
 
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from support.requests import NAMES, random_request
+from support.commands.requests import NAMES, random_request
 
 from streamd.core.client import Client
 from streamd.core.spec import Command, KeyUse, keys_of, table

@@ -14,7 +14,7 @@ import hiredis
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
-from support.hosts import Host
+from support.commands.hosts import Host
 
 from streamd.core.client import Client
 from streamd.engine.glob import Glob

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.handler import HandlerContext, make_context, run, set_time
+from support.commands.handler import HandlerContext, make_context, run, set_time
 
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream

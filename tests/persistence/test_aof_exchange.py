@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aof import Store, bytes_of, commands, open_aof
-from support.handler import set_time
-from support.observed import run_observed
-from support.real_files import RealRedis, all_oracles, check_aof, view
+from support.commands.handler import set_time
+from support.commands.observed import run_observed
+from support.files.aof import Store, bytes_of, commands, open_aof
+from support.files.real_files import RealRedis, all_oracles, check_aof, view
 from support.servers import Oracle, eventually
 
 from streamd.core.effects import Effect

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aof import FailingDisk, Store, bytes_of, commands, make_aof, open_aof
+from support.files.aof import FailingDisk, Store, bytes_of, commands, make_aof, open_aof
 from support.servers import eventually
 
 from streamd.core.effects import Effect

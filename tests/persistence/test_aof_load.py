@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.aof import Store, bytes_of, commands, make_aof, open_aof
+from support.files.aof import Store, bytes_of, commands, make_aof, open_aof
 
 from streamd.core.effects import Effect
 from streamd.errors import CorruptFileError

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.aof import FailingDisk, Store, commands, open_aof
-from support.handler import set_time
+from support.commands.handler import set_time
+from support.files.aof import FailingDisk, Store, commands, open_aof
 
 from streamd.persistence.aof.reader import AofReader
 from streamd.persistence.aof.rewrite import BaseOptions, write_base

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support.aof import Store, bytes_of, commands, open_aof
-from support.real_files import all_oracles, check_aof
+from support.files.aof import Store, bytes_of, commands, open_aof
+from support.files.real_files import all_oracles, check_aof
+from support.pages.terminals import open_terminal
 from support.servers import python_environment
-from support.terminals import open_terminal
 
 from streamd.cli.subcommands import program
 from streamd.persistence.aof.check import is_manifest

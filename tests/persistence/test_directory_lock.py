@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.crash import launch_in
+from support.files.crash import launch_in
 from support.servers import Server, eventually
 from support.wire import Wire
 

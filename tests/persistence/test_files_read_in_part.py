@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.replication import Node, wait_in_sync
+from support.replicas.nodes import Node, wait_in_sync
 from support.servers import Server, eventually
 from support.wire import Wire
 

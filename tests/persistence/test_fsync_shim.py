@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.aof import Store
-from support.fsync_shim import PowerLoss, find_compiler
+from support.files.aof import Store
+from support.files.fsync_shim import PowerLoss, find_compiler
 from support.servers import python_environment
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")
@@ -181,7 +181,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from support.aof import Store, commands, open_aof
+from support.files.aof import Store, commands, open_aof
 store = Store()
 aof = open_aof(Path("."), store, appendfsync={policy!r})
 for n in range(1, 41):
@@ -204,7 +204,7 @@ os.kill(os.getpid(), 9)
 def test_the_append_only_file_with_always_keeps_what_was_acknowledged(
     power: PowerLoss, folder: Path, policy: str
 ) -> None:
-    from support.aof import open_aof
+    from support.files.aof import open_aof
 
     tests = str(Path(__file__).parents[1])
     process = subprocess.run(

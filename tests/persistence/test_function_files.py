@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.replication import Node, wait_in_sync, wait_until
+from support.replicas.nodes import Node, wait_in_sync, wait_until
 from support.servers import Server, eventually, find_oracle
 from support.wire import Reply
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.real_files import RealRedis
+from support.files.real_files import RealRedis
 from support.servers import Server, eventually, find_oracle
 from support.wire import Reply, Wire
 

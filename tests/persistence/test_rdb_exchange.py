@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.rdb import NOW_MS, load, make_databases, make_payload, save, see
-from support.real_files import RealRedis, all_oracles, view
-from support.scripts import KEYS, Script, scripts
+from support.commands.scripts import KEYS, Script, scripts
+from support.files.rdb import NOW_MS, load, make_databases, make_payload, save, see
+from support.files.real_files import RealRedis, all_oracles, view
 from support.servers import Oracle, Server, find_oracle
 from support.wire import Reply, Wire
 
@@ -277,7 +277,7 @@ def test_a_stream_of_redis_5_to_6_2_is_taken(redis_server: Server) -> None:
 
 def as_type_15(stream: Any) -> bytes:
     """A payload of type 15, by hand."""
-    from support.rdb import make_length, make_payload, make_string
+    from support.files.rdb import make_length, make_payload, make_string
 
     def number_pair(pair: tuple[int, int]) -> bytes:
         return make_length(pair[0]) + make_length(pair[1])

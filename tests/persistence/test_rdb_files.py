@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.rdb import (
+from support.files.rdb import (
     NOW_MS,
     STRINGS,
     Memory,

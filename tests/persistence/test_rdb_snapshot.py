@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.rdb import NOW_MS, make_databases, make_file, make_string, save
-from support.terminals import open_terminal
+from support.files.rdb import NOW_MS, make_databases, make_file, make_string, save
+from support.pages.terminals import open_terminal
 
 from streamd.cli.subcommands import program
 from streamd.disk import Disk, StrPath

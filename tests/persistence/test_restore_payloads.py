@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Iterator
 
 import pytest
-from support.rdb import NOW_MS, STRINGS, make_length, make_payload, make_stream, make_string, see, use
+from support.files.rdb import NOW_MS, STRINGS, make_length, make_payload, make_stream, make_string, see, use
 
 from streamd.engine.listpack import encode, validate
 from streamd.engine.node_check import validate_node

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.compare.transcripts import Conversation, load
 from support.servers import start_redis
-from support.transcripts import Conversation, load
 from support.wire import ConnectionClosed
 
 QUIET_S = 0.2

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.dialogues import Dialogue
+from support.compare.dialogues import Dialogue
 from support.servers import Server, start_streamd
 
 SETUP = """

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.compare.transcripts import Story, load, play
 from support.servers import Server, target_is_redis
-from support.transcripts import Story, load, play
 
 STORIES = [load(path) for path in sorted((Path(__file__).parent / "transcripts").glob("*.txt"))]
 END_BYTES = 1500

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from support.replication import Node, Proxy, assert_same_state, state_of, wait_in_sync, wait_until
+from support.replicas.nodes import Node, Proxy, assert_same_state, state_of, wait_in_sync, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.failover import WAITAOF, Cluster, play
-from support.failover_faults import KILL
-from support.reader import block
-from support.replication import Node, Proxy, assert_same_state, wait_in_sync, wait_until
+from support.failover.faults import KILL
+from support.failover.rounds import WAITAOF, Cluster, play
+from support.pages.reader import block
+from support.replicas.nodes import Node, Proxy, assert_same_state, wait_in_sync, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from support.durable import LOSS_FREE, REFUSED, UNKNOWN, attached, open_replica
-from support.replication import DEADLINE_S, Node, wait_in_sync, wait_until
+from support.replicas.durable import LOSS_FREE, REFUSED, UNKNOWN, attached, open_replica
+from support.replicas.nodes import DEADLINE_S, Node, wait_in_sync, wait_until
 from support.wire import Wire
 
 pytestmark = pytest.mark.long

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from support.durable import LOSS_FREE, UNKNOWN, DurableReplica, attached, wait_held
-from support.replication import Node, wait_until
+from support.replicas.durable import LOSS_FREE, UNKNOWN, DurableReplica, attached, wait_held
+from support.replicas.nodes import Node, wait_until
 from support.wire import Reply, Wire, encode_request
 
 pytestmark = pytest.mark.long

@@ -1,6 +1,6 @@
 """Fail-overs by Sentinels under load: nothing acknowledged is lost where that is promised, and the rest is counted.
 
-What a round is, and what the modes promise, is in support.failover; `python -m tests.support.failover` plays hundreds.
+What a round is, and what the modes promise, is in support.failover.rounds; `python -m tests.support.failover.rounds` plays hundreds.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.failover import EXEMPTIONS, LOSS_FREE, PLAIN, WAITAOF, Cluster, Mode, Result, play
-from support.failover_faults import (
+from support.failover.faults import (
     AHEAD,
     FAULTS,
     HIDE,
@@ -27,6 +26,7 @@ from support.failover_faults import (
     TWO_DEATHS,
     Fault,
 )
+from support.failover.rounds import EXEMPTIONS, LOSS_FREE, PLAIN, WAITAOF, Cluster, Mode, Result, play
 from support.servers import target_is_redis
 
 pytestmark = [pytest.mark.long, pytest.mark.real, pytest.mark.timeout(300)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.replication import Node, assert_same_state, wait_in_sync, wait_until
+from support.replicas.nodes import Node, assert_same_state, wait_in_sync, wait_until
 from support.wire import Reply, Wire
 
 pytestmark = [pytest.mark.long, pytest.mark.real, pytest.mark.timeout(300)]

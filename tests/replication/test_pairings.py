@@ -1,6 +1,6 @@
 """A primary, its replica and a replica of that one, of every mix of streamd and Redis: all hold the same in the end.
 
-The state compared is all that commands show of every key (`support.replication.state_of`). Marked `real`.
+The state compared is all that commands show of every key (`support.replicas.nodes.state_of`). Marked `real`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import Phase, given, settings
-from support.differential import Request
-from support.mixed_scripts import known_to_7_0, mixed_scripts, without_divergences_of_redis
-from support.replication import Node, assert_same_state, wait_in_sync, wait_until
-from support.scripts import SCRIPT_SETTINGS
+from support.commands.mixed_scripts import known_to_7_0, mixed_scripts, without_divergences_of_redis
+from support.commands.scripts import SCRIPT_SETTINGS
+from support.compare.differential import Request
+from support.replicas.nodes import Node, assert_same_state, wait_in_sync, wait_until
 from support.servers import target_is_redis
 from support.wire import Wire, join_line
 

@@ -1,6 +1,6 @@
 """The power fails at a replica, and its primary is lost: what was acknowledged is on the replica's disk.
 
-That is what a replica's FACK says. The shim (support/fsync_shim) leaves of its files only what was synced.
+That is what a replica's FACK says. The shim (support/files/fsync_shim) leaves of its files only what was synced.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.fsync_shim import PowerLoss, find_compiler
-from support.replication import DEADLINE_S, NODE_SETTINGS, Node, wait_until
+from support.files.fsync_shim import PowerLoss, find_compiler
+from support.replicas.nodes import DEADLINE_S, NODE_SETTINGS, Node, wait_until
 from support.servers import free_port, python_environment, server_arguments, wait_for_start
 from support.wire import Wire
 

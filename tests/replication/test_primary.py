@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.raw_replica import FullSync, RawReplica, parse_stream
-from support.rdb import load
-from support.replication import DEADLINE_S, Node, Proxy, assert_same_state, wait_in_sync, wait_until
+from support.files.rdb import load
+from support.replicas.nodes import DEADLINE_S, Node, Proxy, assert_same_state, wait_in_sync, wait_until
+from support.replicas.raw_replica import FullSync, RawReplica, parse_stream
 from support.servers import find_oracle
 from support.wire import Reply, Wire, encode_request
 

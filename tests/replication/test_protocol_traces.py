@@ -1,4 +1,4 @@
-"""Rounds with real servers and Sentinels are paths of the model that tests/support/failover_protocol.py searches.
+"""Rounds with real servers and Sentinels are paths of the model that tests/support/failover/protocol.py searches.
 
 While a round is played, INFO of all nodes is read again and again: whether a node's view is established, the view that it has joined, and
 that of its data. Views are compared by their order. Then the model has to get from each of these looks to the next one.
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.failover import LOSS_FREE, Cluster, Member, play
-from support.failover_faults import HIDE, KILL, SWITCH, Fault
-from support.failover_protocol import Anything, Node, State, tidy
+from support.failover.faults import HIDE, KILL, SWITCH, Fault
+from support.failover.protocol import Anything, Node, State, tidy
+from support.failover.rounds import LOSS_FREE, Cluster, Member, play
 from support.servers import target_is_redis
 from support.wire import ConnectionClosed
 

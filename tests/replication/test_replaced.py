@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.replication import Node, wait_until
+from support.replicas.nodes import Node, wait_until
 from support.servers import free_port, target_is_redis
 from support.wire import ConnectionClosed, Wire
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.certificates import OPENSSL, Certificates, make_certificates
-from support.effect_stories import GENERIC_STORIES, STREAM_STORIES, UNIT_STORIES
-from support.replication import Node, Proxy, assert_same_state, wait_in_sync, wait_until
+from support.compare.effect_stories import GENERIC_STORIES, STREAM_STORIES, UNIT_STORIES
+from support.replicas.nodes import Node, Proxy, assert_same_state, wait_in_sync, wait_until
 from support.servers import free_port
 from support.wire import ConnectionClosed, Reply
 

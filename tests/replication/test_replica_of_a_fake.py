@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from support.fake_primary import REPLID, FakeLink, FakePrimary
-from support.replication import Node, wait_until
+from support.replicas.fake_primary import REPLID, FakeLink, FakePrimary
+from support.replicas.nodes import Node, wait_until
 from support.wire import encode_request
 
 from streamd.engine.database import Database

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.raw_replica import RawReplica
-from support.replication import Node, wait_in_sync, wait_until
+from support.replicas.nodes import Node, wait_in_sync, wait_until
+from support.replicas.raw_replica import RawReplica
 
 pytestmark = pytest.mark.real
 

@@ -12,8 +12,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ReadOnlyError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
-from support.failover import LOSS_FREE, SERVICE, Cluster, Member
-from support.replication import Node, wait_until
+from support.failover.rounds import LOSS_FREE, SERVICE, Cluster, Member
+from support.replicas.nodes import Node, wait_until
 from support.servers import target_is_redis
 from support.wire import Wire
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from support.replication import Node, wait_in_sync, wait_until
+from support.replicas.nodes import Node, wait_in_sync, wait_until
 from support.wire import ConnectionClosed
 
 NewNode = Callable[..., Node]

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
-from support.differential import Difference, Request, parse_script
-from support.effect_stories import GENERIC_STORIES, MEETINGS, NO_CYCLE, STREAM_STORIES, UNIT_STORIES
-from support.later import without_created, without_later_fixes
-from support.observed import Effect, masked
-from support.raw_replica import RawReplica
-from support.replication import Node, wait_until
-from support.scripts import SCRIPT_SETTINGS, Script, scripts
-from support.stories import Stage
+from support.commands.observed import Effect, masked
+from support.commands.scripts import SCRIPT_SETTINGS, Script, scripts
+from support.compare.differential import Difference, Request, parse_script
+from support.compare.effect_stories import GENERIC_STORIES, MEETINGS, NO_CYCLE, STREAM_STORIES, UNIT_STORIES
+from support.compare.later import without_created, without_later_fixes
+from support.compare.stories import Stage
+from support.replicas.nodes import Node, wait_until
+from support.replicas.raw_replica import RawReplica
 from support.wire import Reply, Wire, join_line
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
@@ -370,7 +370,7 @@ def test_who_waited_comes_after_what_served_it(listeners: Listeners, story: str)
 
 
 def play(listener: Listener, lines: str) -> list[Effect]:
-    """What a replica receives during a story, but for consumers that are created; see `support.effect_stories`."""
+    """What a replica receives during a story, but for consumers that are created; see `support.compare.effect_stories`."""
     stage = Stage(listener.node, 2)
     try:
         for line in filter(None, map(str.strip, lines.splitlines())):

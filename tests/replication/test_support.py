@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.replication import Node, Proxy, assert_same_state, state_of, wait_in_sync, wait_until
+from support.replicas.nodes import Node, Proxy, assert_same_state, state_of, wait_in_sync, wait_until
 
 NewNode = Callable[..., Node]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from support.raw_replica import RawReplica
-from support.replication import Node, wait_until
+from support.replicas.nodes import Node, wait_until
+from support.replicas.raw_replica import RawReplica
 from support.wire import is_readable
 
 pytestmark = [pytest.mark.long, pytest.mark.real]

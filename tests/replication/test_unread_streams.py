@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 from support.memory import MB, resident
-from support.raw_replica import RawReplica
-from support.replication import Node, wait_until
+from support.replicas.nodes import Node, wait_until
+from support.replicas.raw_replica import RawReplica
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from support.raw_replica import RawReplica
-from support.replication import Node, wait_until
+from support.replicas.nodes import Node, wait_until
+from support.replicas.raw_replica import RawReplica
 from support.servers import free_port, target_is_redis
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(target_is_redis(), reason="min-replicas-durable is streamd's")]

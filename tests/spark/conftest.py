@@ -3,7 +3,7 @@
     spark           the session, with the data source registered; skips, saying why, without PySpark or Java
     spark_session   the same for fixtures of a wider scope
     spark_folder    where that writes
-    server          streamd; a test that carries `support.spark.ON_BOTH` runs with a real Redis too
+    server          streamd; a test that carries `support.spark.session.ON_BOTH` runs with a real Redis too
     store           redis-py on an empty database of that server
     source_options  what `options(**source_options)` needs to reach it
     valkey_server   Valkey, where there is one beside Redis
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import redis
-from support.real_files import all_oracles
+from support.files.real_files import all_oracles
 from support.servers import (
     Oracle,
     Server,

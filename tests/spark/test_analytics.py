@@ -19,7 +19,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 from support.servers import Server, eventually
-from support.spark import ON_BOTH, QUERIES
+from support.spark.session import ON_BOTH, QUERIES
 
 from streamd.cli.subcommands import program
 from streamd.client.client_errors import ServerError

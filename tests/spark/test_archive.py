@@ -28,9 +28,9 @@ pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
 import pyarrow.parquet as pq
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
+from support.archives.runs import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
 from support.servers import eventually
-from support.spark import ON_BOTH, random_source
+from support.spark.session import ON_BOTH, random_source
 
 from streamd.archive.archive_errors import (
     ArchiveError,
@@ -177,7 +177,7 @@ def assert_prefix(rows: list[tuple[str, Any]], produced: list[str]) -> None:
 
 KILLED_RUN = """
 import sys
-from support.archives import archive_once, sigkill_at
+from support.archives.runs import archive_once, sigkill_at
 archive_once(sys.argv[1], {"port": sys.argv[2]}, hook=sigkill_at(sys.argv[3]))
 """
 
@@ -250,7 +250,7 @@ def test_a_stalled_archiver_does_not_commit_files_that_were_removed(
 
 RUNS_ON_END = """
 import sys
-from support.archives import archive_once
+from support.archives.runs import archive_once
 def told(step):
     print(step, flush=True)
 while True:

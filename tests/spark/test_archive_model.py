@@ -1,4 +1,4 @@
-"""Random stories of a stream, its copies and two archives: nothing is lost, doubled or changed without a word; see support.archive_model."""
+"""Random stories of a stream, its copies and two archives: nothing is lost, doubled or changed without a word; see support.archives.model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
-from support.archive_model import Story
+from support.archives.model import Story
 from support.servers import Server
 
 MINUTES = 20

@@ -13,8 +13,8 @@ import redis
 pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
-from support.spark import ON_BOTH
+from support.archives.runs import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
+from support.spark.session import ON_BOTH
 
 from streamd.archive.archive_errors import ArchiveError, IncarnationError
 from streamd.archive.delete import delete

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from support.servers import Server, free_port, python_environment
-from support.spark import HAS_LIMITS, ON_BOTH
+from support.spark.session import HAS_LIMITS, ON_BOTH
 
 from streamd.spark.session import PUSHDOWN_CONF
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 from support.servers import Server, free_port
-from support.spark import ON_BOTH
+from support.spark.session import ON_BOTH
 
 pytest.importorskip("pyspark")
 

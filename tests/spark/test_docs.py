@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 from pyspark.sql import SparkSession
-from support.reader import block
-from support.spark import QUERIES
+from support.pages.reader import block
+from support.spark.session import QUERIES
 
 from streamd.archive.archiver import archive
 

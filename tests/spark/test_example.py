@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from support.servers import Server
-from support.spark import QUERIES
+from support.spark.session import QUERIES
 
 pytestmark = pytest.mark.long
 

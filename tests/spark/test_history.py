@@ -17,9 +17,9 @@ pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
 import pyarrow.parquet as pq
 from click.testing import CliRunner
-from support.archives import KEY, archive_once, fill, rows_of_history
+from support.archives.runs import KEY, archive_once, fill, rows_of_history
 from support.servers import eventually
-from support.spark import ON_BOTH
+from support.spark.session import ON_BOTH
 
 from streamd.archive.full_history import ColdPart, HotPart, end_read, plan_history, read_part
 from streamd.archive.layout import Layout

@@ -1,6 +1,6 @@
 """Sessions elsewhere: Spark Connect, and a standalone cluster with a master and two workers, both started here.
 
-What a program there does is in support/spark_remote.py. Each starts several Java machines, hence the marker.
+What a program there does is in support/spark/remote.py. Each starts several Java machines, hence the marker.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 import redis
-from support.archives import KEY, fill
-from support.object_stores import running_store
+from support.archives.object_stores import running_store
+from support.archives.runs import KEY, fill
 from support.servers import Server, eventually, free_port, python_environment
-from support.spark import HAS_LIMITS
-from support.spark_remote import COUNT
+from support.spark.remote import COUNT
+from support.spark.session import HAS_LIMITS
 
 from streamd.archive.layout import Layout
 from streamd.archive.verify import verify_archive
@@ -40,7 +40,7 @@ def environment() -> dict[str, str]:
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "support.spark_remote"]
+    command = [sys.executable, "-m", "support.spark.remote"]
     ran = subprocess.run(
         command, input=json.dumps(job), env=environment(), capture_output=True, text=True, timeout=400, check=False
     )

@@ -21,10 +21,10 @@ pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]
 from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import ConfigResponse
-from support.archives import KEY, archive_once, fill
-from support.rest_catalog import RestCatalogServer, rest_catalog
+from support.archives.rest_catalog import RestCatalogServer, rest_catalog
+from support.archives.runs import KEY, archive_once, fill
+from support.archives.table_readers import digest, read_history
 from support.servers import python_environment
-from support.table_readers import digest, read_history
 
 from streamd.archive import iceberg_catalog
 from streamd.archive.archive_errors import TableError

@@ -25,7 +25,7 @@ import redis
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, eventually, free_port
-from support.spark import batches_planned, random_source, session_of_its_own, wait_for_batches
+from support.spark.session import batches_planned, random_source, session_of_its_own, wait_for_batches
 
 from streamd.client.client_errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.spark import register

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from support.servers import Server
-from support.spark import ON_BOTH
+from support.spark.session import ON_BOTH
 
 pytest.importorskip("pyspark")
 

@@ -22,10 +22,10 @@ pytest.importorskip("obstore", reason="object stores need streamd-server[store]"
 pytest.importorskip("moto.server", reason="the emulators come with streamd-server[test]")
 
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
-from support.object_stores import SCHEMES, LocalStore, gcs_store, running_store, s3_store
+from support.archives.object_stores import SCHEMES, LocalStore, gcs_store, running_store, s3_store
+from support.archives.runs import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
+from support.archives.table_readers import digest, read_history
 from support.servers import free_port
-from support.table_readers import digest, read_history
 
 from streamd.archive.archive_errors import ArchiveError, LockLostError, TableError
 from streamd.archive.archiver import STEPS
@@ -436,7 +436,7 @@ def test_an_iceberg_table_lies_in_the_store_too(
 BY_POLARS = """
 import json, sys, polars
 from pyiceberg.catalog import load_catalog
-from support.table_readers import digest
+from support.archives.table_readers import digest
 table = load_catalog("streamd", **json.loads(sys.argv[1])).load_table("streamd.archive")
 print(json.dumps(digest(polars.scan_iceberg(table).collect().to_arrow())))
 """

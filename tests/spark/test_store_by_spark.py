@@ -1,6 +1,6 @@
 """Archives in object stores that Spark's tasks write to. A session learns of a store when it starts, so these have one of their own.
 
-The stories are told in support/spark_archives.py, by a process for each store.
+The stories are told in support/archives/spark_archives.py, by a process for each store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("obstore", reason="object stores need streamd-server[store]")
 pytest.importorskip("moto.server", reason="the emulators come with streamd-server[test]")
 
-from support.object_stores import LocalStore, running_store
+from support.archives.object_stores import LocalStore, running_store
 from support.servers import python_environment
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(400)]
@@ -38,7 +38,7 @@ def tell(java: Path, emulator: LocalStore, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("stories")
     env = python_environment() | emulator.environment(emulator.endpoint) | {"TMPDIR": str(folder)}
     env["PYTHONPATH"] = str(Path(__file__).parents[1]) + os.pathsep + env["PYTHONPATH"]
-    command = [sys.executable, "-m", "support.spark_archives"]
+    command = [sys.executable, "-m", "support.archives.spark_archives"]
     log = folder / "log"
     with (
         log.open("wb") as errors,

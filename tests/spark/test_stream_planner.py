@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 from support.servers import Server
-from support.spark import ON_BOTH
+from support.spark.session import ON_BOTH
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2 or newer")
 

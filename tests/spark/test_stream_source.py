@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from support.spark import ON_BOTH, QUERIES, batches_planned, session_of_its_own, wait_for_batches
+from support.spark.session import ON_BOTH, QUERIES, batches_planned, session_of_its_own, wait_for_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

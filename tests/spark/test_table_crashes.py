@@ -15,9 +15,9 @@ pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]
 pytest.importorskip("polars", reason="what reads the tables comes with streamd-server[test]")
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
-from support.archives import KEY, Killed, archive_once, expire_lock, kill_at, runs_killed_after
-from support.table_kinds import PLAIN_TABLES, TYPED_TABLES, TableKind
-from support.table_readers import READERS, iceberg_table, read_by_all
+from support.archives.runs import KEY, Killed, archive_once, expire_lock, kill_at, runs_killed_after
+from support.archives.table_kinds import PLAIN_TABLES, TYPED_TABLES, TableKind
+from support.archives.table_readers import READERS, iceberg_table, read_by_all
 
 from streamd.archive import kept_tables, publishing
 from streamd.archive.archiver import STEPS

@@ -15,8 +15,8 @@ import redis
 pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
 pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
 
-from support.archives import KEY, archive_once, fill
-from support.table_readers import delta_folder, iceberg_table
+from support.archives.runs import KEY, archive_once, fill
+from support.archives.table_readers import delta_folder, iceberg_table
 
 from streamd.archive import kept_tables
 from streamd.archive.archive_errors import TableError

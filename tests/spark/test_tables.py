@@ -17,9 +17,9 @@ pytest.importorskip("polars", reason="what reads the tables comes with streamd-s
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once
-from support.table_kinds import PLAIN_TABLES
-from support.table_readers import (
+from support.archives.runs import KEY, Killed, archive_once
+from support.archives.table_kinds import PLAIN_TABLES
+from support.archives.table_readers import (
     READERS,
     digest,
     files_named,

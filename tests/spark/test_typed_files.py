@@ -16,10 +16,10 @@ pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]
 pytest.importorskip("polars", reason="what reads the tables comes with streamd-server[test]")
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
-from support.archives import KEY, archive_once
-from support.table_kinds import TYPED_TABLES
-from support.table_readers import SCHEMA
-from support.typed_tables import (
+from support.archives.runs import KEY, archive_once
+from support.archives.table_kinds import TYPED_TABLES
+from support.archives.table_readers import SCHEMA
+from support.archives.typed_tables import (
     TYPED,
     Options,
     derived_files,

@@ -17,13 +17,13 @@ pytest.importorskip("polars", reason="what reads the tables comes with streamd-s
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once
-from support.table_kinds import TYPED_TABLES
-from support.table_readers import (
+from support.archives.runs import KEY, Killed, archive_once
+from support.archives.table_kinds import TYPED_TABLES
+from support.archives.table_readers import (
     SCHEMA,
     read_iceberg,
 )
-from support.typed_tables import (
+from support.archives.typed_tables import (
     TYPED,
     Options,
     derived_files,

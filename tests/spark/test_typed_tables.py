@@ -14,9 +14,9 @@ pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]
 pytest.importorskip("polars", reason="what reads the tables comes with streamd-server[test]")
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
-from support.archives import KEY, archive_once
-from support.table_kinds import TYPED_TABLES
-from support.table_readers import (
+from support.archives.runs import KEY, archive_once
+from support.archives.table_kinds import TYPED_TABLES
+from support.archives.table_readers import (
     READERS,
     SCHEMA,
     iceberg_table,
@@ -24,7 +24,7 @@ from support.table_readers import (
     read_delta,
     read_iceberg,
 )
-from support.typed_tables import (
+from support.archives.typed_tables import (
     TYPED,
     Options,
     expected_of,

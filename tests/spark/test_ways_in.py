@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from support.servers import Server, eventually, free_port, python_environment
-from support.spark import QUERIES
+from support.spark.session import QUERIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,7 +196,7 @@ def test_passwords_are_in_nothing_that_a_session_prints_or_writes(new_streamd: A
     env = python_environment()
     env["PYTHONPATH"] = str(Path(__file__).parents[1]) + ":" + env["PYTHONPATH"]
     ran = subprocess.run(
-        [sys.executable, "-m", "support.spark_secrets", str(folder)], input=json.dumps({"ways": ways, "wrong": wrong}), env=env, cwd=folder,
+        [sys.executable, "-m", "support.spark.passwords", str(folder)], input=json.dumps({"ways": ways, "wrong": wrong}), env=env, cwd=folder,
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-5000:]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.hosts import Host
+from support.commands.hosts import Host
 
 from streamd.core.spec import ChannelsAt, Command, KeysAfter, KeysAt, KeySpec, keys_of, table
 from streamd.digests import sha256_hex

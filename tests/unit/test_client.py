@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.hosts import Host
+from support.commands.hosts import Host
 
 
 @pytest.mark.parametrize(

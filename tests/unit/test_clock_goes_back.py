@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.handler import START_MS, HandlerContext, make_context, run, set_time
+from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.serve.families import load_all
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from support.hosts import Host, Peer
+from support.commands.hosts import Host, Peer
 
 from streamd import REDIS_VERSION
 from streamd.clients.connection_commands import HelloOptions, KillFilter

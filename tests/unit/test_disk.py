@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aof import FailingDisk
+from support.files.aof import FailingDisk
 
 from streamd.disk import Disk, SyncingSink, new_file, replace_file, replacing
 

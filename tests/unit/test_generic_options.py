@@ -9,7 +9,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from support.handler import START_MS, HandlerContext, make_context, run, set_time
+from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.core.spec import table
 from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor

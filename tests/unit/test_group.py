@@ -7,7 +7,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from support.handler import START_MS, HandlerContext, make_context, run, set_time
+from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.data.streams.xack
 import streamd.data.streams.xclaim

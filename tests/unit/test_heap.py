@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from support.handler import make_context, run
+from support.commands.handler import make_context, run
 from support.servers import eventually
 
 from streamd.engine.database import Database

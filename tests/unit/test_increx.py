@@ -6,8 +6,8 @@ from typing import Any
 
 import hiredis
 import pytest
-from support.handler import START_MS, HandlerContext, make_context, run
-from support.observed import run_observed
+from support.commands.handler import START_MS, HandlerContext, make_context, run
+from support.commands.observed import run_observed
 
 from streamd.core.spec import table
 from streamd.data.strings import increx  # noqa: F401

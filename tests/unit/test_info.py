@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hosts import Host, Peer
+from support.commands.hosts import Host, Peer
 
 from streamd.core.capability import Capability
 from streamd.core.info import Field, Fields, Lines, Section, human_size, ratio

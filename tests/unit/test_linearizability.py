@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.linearizability import Ack, Add, Deliver, Entry, EntryId, Length, Operation, Pending, Range, check
+from support.failover.linearizability import Ack, Add, Deliver, Entry, EntryId, Length, Operation, Pending, Range, check
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.aof import FailingDisk
+from support.files.aof import FailingDisk
 
 from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestError, ManifestFile, NotSyncedError
 

@@ -1,4 +1,4 @@
-"""What a new capability takes: one file (tests/support/toy.py) and its name in the list of all.
+"""What a new capability takes: one file (tests/support/commands/toy.py) and its name in the list of all.
 
 In a process of its own, since commands and settings are declared for a whole process.
 """
@@ -13,8 +13,8 @@ TESTS = Path(__file__).parents[1]
 
 
 def check() -> None:
-    from support.hosts import Host
-    from support.toy import Toy
+    from support.commands.hosts import Host
+    from support.commands.toy import Toy
 
     with Host(more=[Toy]) as host:
         toy = host.server.get(Toy)

@@ -6,7 +6,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from support.handler import START_MS, HandlerContext, make_context, run, set_time
+from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.data.streams.xgroup  # noqa: F401  (declares its commands)
 from streamd.data.streams.xread import ReadOptions, find_keys, parse_read

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.hosts import Host
+from support.commands.hosts import Host
 
 from streamd.core.client import ClientHost
 from streamd.core.context import Context

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.request_cases import CASES, PING, PREFIX, Outcome, Request, encode, name_of, run
+from support.commands.request_cases import CASES, PING, PREFIX, Outcome, Request, encode, name_of, run
 
 from streamd.errors import ProtocolError
 from streamd.protocol.inline import split_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hiredis
 import pytest
-from support.handler import HandlerContext, make_context, run
+from support.commands.handler import HandlerContext, make_context, run
 
 from streamd.engine.split import count_gathered, split
 from streamd.engine.stream import Stream

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.handler import make_context, run
+from support.commands.handler import make_context, run
 from support.servers import eventually
 
 import streamd.data.streams.entries

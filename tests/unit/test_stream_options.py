@@ -6,7 +6,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from support.handler import START_MS, HandlerContext, make_context, run, set_time
+from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.data.streams.entries import parse_xadd, parse_xtrim
 from streamd.engine.stream import Stream

@@ -1,0 +1,1 @@
+"""Archives, their open tables, and the stores in which they lie."""

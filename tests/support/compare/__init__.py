@@ -1,0 +1,1 @@
+"""The same to two servers: scripts, stories, dialogues and transcripts, and what may differ."""

@@ -1,0 +1,1 @@
+"""Fail-overs: rounds on clusters, and the protocol as a model."""

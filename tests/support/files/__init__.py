@@ -1,0 +1,1 @@
+"""Append-only files, snapshots, and the servers that die over them."""

@@ -1,0 +1,1 @@
+"""What people look at: pages, pictures, terminals, and the documentation's reader."""

@@ -1,0 +1,1 @@
+"""Servers that replicate, the links between them, and the side that a test plays."""

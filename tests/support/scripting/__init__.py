@@ -1,0 +1,1 @@
+"""Lua scripts, drawn and without a server."""

@@ -1,0 +1,1 @@
+"""What the Spark tests share, and programs that they start."""
