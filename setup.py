@@ -35,8 +35,8 @@ OPTIMIZATION = {
         "data.streams.entries", "data.streams.entry_replies", "data.streams.xack", "data.streams.xclaim",
         "data.streams.xpending", "data.streams.xrange", "data.streams.xread", "engine.delivery", "engine.group",
         "engine.listpack", "engine.node_check", "engine.pel", "engine.rax", "engine.stream",
-        "persistence.aof.buffer", "persistence.rdb.load_stream", "persistence.rdb.lzf", "persistence.rdb.window",
-        "protocol.reply", "protocol.request", "protocol.request_bytes",
+        "persistence.aof.buffer", "persistence.rdb.lzf", "persistence.rdb.window",
+        "protocol.reply", "protocol.request", "protocol.request_bytes", "values.streams.loading",
     ),
     "-Os": (
         "arrow.casts", "arrow.recast", "core.args", "core.capability", "core.histogram", "core.keyspace",
@@ -47,6 +47,7 @@ OPTIMIZATION = {
         "persistence.rdb.codes", "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write",
         "pubsub.events", "replication.durability", "replication.refusals", "scripting.functions",
         "scripting.lua", "scripting.sandbox", "scripting.scripts", "scripting.stage",
+        "values.streams.rewriting", "values.streams.saving",
     ),
 }  # fmt: skip
 """Modules, below streamd, that are not compiled with -O2: those in which most of the time of a request is spent, where what more

@@ -1,11 +1,11 @@
-"""Digests of bytes, as hexadecimal text.
+"""Digests of bytes, as hexadecimal text; and digests of data, 20 bytes, as DEBUG DIGEST makes them.
 
 Their libraries are imported when the first digest is made: many a server never needs one, and OpenSSL's alone take half a megabyte.
 """
 
 from __future__ import annotations
 
-__all__ = ["sha1_hex", "sha256_hex", "xxh3_hex"]
+__all__ = ["add", "chain", "sha1_hex", "sha256_hex", "xxh3_hex"]
 
 
 def sha1_hex(data: bytes) -> bytes:
@@ -27,3 +27,19 @@ def xxh3_hex(data: bytes) -> bytes:
     import xxhash
 
     return xxhash.xxh3_64_hexdigest(data).encode()
+
+
+def _sha1(data: bytes) -> bytes:
+    import hashlib
+
+    return hashlib.sha1(data, usedforsecurity=False).digest()
+
+
+def add(digest: bytes, data: bytes) -> bytes:
+    """Mix in `data`, regardless of order."""
+    return bytes(a ^ b for a, b in zip(digest, _sha1(data), strict=True))
+
+
+def chain(digest: bytes, data: bytes) -> bytes:
+    """Mix in `data`, after everything mixed in before."""
+    return _sha1(add(digest, data))

@@ -30,6 +30,8 @@ from support.compare.differential import Tally
 from support.replicas.nodes import Node, start_node
 from support.servers import Server, find_oracle, find_valkey, start_redis, start_streamd, start_valkey, target_is_redis
 
+import streamd.values  # noqa: F401  the types of value, for tests of databases alone
+
 NEWEST_NEEDED = "8.6"
 MANY_SOCKETS = 10_000
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 
+import streamd.values  # noqa: F401  the types that a file may hold
 from streamd.cli.one_line import say
 from streamd.cli.progress import bar
 from streamd.persistence.aof.check import Checked, check_file, cut_file, is_manifest

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 
+import streamd.values  # noqa: F401  the types that a file may hold
 from streamd.cli.one_line import say
 from streamd.cli.progress import bar
 from streamd.errors import CorruptFileError, one_line

@@ -72,7 +72,7 @@ class Connections(Capability):
         return (
             sum(each.deadline != float("inf") for each in self.host.blocked),
             sum(map(len, waiters)),
-            sum(bool(queues.groups) for each in waiters for queues in each.values()),
+            sum(bool(queues.lines) for each in waiters for queues in each.values()),
         )
 
     def apply_settings(self) -> None:

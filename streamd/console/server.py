@@ -52,7 +52,7 @@ async def history(asked: Asked) -> dict[str, Any]:
         return {"times": list(kept.times)} | {name: known(series) for name, series in kept.server.items()}
     key = asked.name("key")
     refuse(asked, "XINFO", "GROUPS", key)
-    found = kept.streams.get((asked.db, key))
+    found = kept.values[b"stream"].streams.get((asked.db, key))
     if found is None:
         return {"times": [], "added": [], "lags": []}
     return {

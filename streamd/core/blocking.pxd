@@ -29,10 +29,10 @@ cdef class Queue:
 @cython.final
 cdef class Waiters:
     # The queues of one key.
-    cdef Queue readers          # readers without a group; None: there have been none
-    cdef readonly dict groups   # name -> Queue, never an empty one
+    cdef Queue unlined          # those in no line: all are run; None: there have been none
+    cdef readonly dict lines    # Question.line -> Queue, never an empty one
 
-    cdef Queue queue_for(self, bytes group)
+    cdef Queue queue_for(self, object line)
 
 
 @cython.final
@@ -71,8 +71,8 @@ cdef class BlockedClients:
     cdef int end(self, Blocked blocked) except -1
     cdef int serve_ready(self, dict ready) except -1
     cdef int serve_key(self, Database db, bytes key) except -1
-    cdef int serve_group(self, Database db, bytes key, Waiters waiters, bytes group) except -1
-    cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1
+    cdef int serve_line(self, Database db, bytes key, Waiters waiters, object line) except -1
+    cdef int serve_passing(self, Database db, bytes key, Queue queue) except -1
     cdef bint serve(self, Blocked blocked) except -1
     cdef int drop(self, Client client) except -1
     cdef int put_in_time(self, Blocked blocked) except -1

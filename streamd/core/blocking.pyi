@@ -11,7 +11,7 @@ __all__ = ["Blocked", "BlockedClients", "Waiters"]
 @final
 class Waiters:
     @property
-    def groups(self) -> dict[bytes, object]: ...
+    def lines(self) -> dict[bytes, object]: ...
 
 @final
 class Blocked:

@@ -3,14 +3,13 @@
 
 A waiting client is a `Blocked` record: the request to run again, its keys, and its deadline. Every key that
 a client waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for
-readers without a group, one for each consumer group. A queue is a ring of places, which are part of the records:
-a waiter in the middle leaves in constant time, and the head is found at once however many have left before it.
+those in no line, one for each line, such as a consumer group. A queue is a ring of places, which are part of the
+records: a waiter in the middle leaves in constant time, and the head is found at once however many have left before it.
 
-When a key is ready, all readers without a group are run again, provided that it is now a stream: whatever else happens
-to the key, they keep waiting. In a group, only the head of the queue is run again, and the next one only when the head
-was served and the group has more entries: with a thousand consumers waiting, a message costs as much as with one.
-Entries released by XNACK go to the first waiter that claims, wherever it is in the queue. Group readers are also run
-when the key was removed or replaced by another type, since their requests then fail.
+What a client waits for is a `Question`, asked of the value of a key that is ready. All in no line whose question is met
+are run again; the others keep waiting. In a line, only the head is run again, and the next one only when the head was
+served, each if its question is met: with a thousand consumers waiting, a message costs as much as with one. If there is
+something that the head did not want, it goes to the first in the line that `passes`.
 
 A request is always run as a whole, so its result may come from any of its keys. A request that finds nothing keeps its
 place in its queues and its deadline.
@@ -33,9 +32,6 @@ from libc.stdint cimport INT64_MAX
 from streamd.core.context cimport BlockRequest
 from streamd.core.route cimport Route
 from streamd.engine.database cimport Database
-from streamd.engine.group cimport Group
-from streamd.engine.ids cimport id_cmp
-from streamd.engine.stream cimport Stream
 from streamd.core.client cimport Client, ClientHost
 from streamd.core.clock cimport monotonic_us
 
@@ -86,18 +82,18 @@ cdef class Queue:
 @cython.final
 cdef class Waiters:
     def __cinit__(self):
-        self.groups = {}
+        self.lines = {}
 
-    cdef Queue queue_for(self, bytes group):
-        """The queue of a group, or, for None, of readers without a group; created when missing."""
+    cdef Queue queue_for(self, object line):
+        """The queue of a line, or, for None, of those in no line; created when missing."""
         cdef Queue queue
-        if group is None:
-            if self.readers is None:
-                self.readers = Queue()
-            return self.readers
-        queue = self.groups.get(group)
+        if line is None:
+            if self.unlined is None:
+                self.unlined = Queue()
+            return self.unlined
+        queue = self.lines.get(line)
         if queue is None:
-            queue = self.groups[group] = Queue()
+            queue = self.lines[line] = Queue()
         return queue
 
 
@@ -202,7 +198,7 @@ cdef class BlockedClients:
             waiters = db.waiters.get(key)
             if waiters is None:
                 waiters = db.waiters[key] = Waiters()
-            waiters.queue_for(request.group).append(&blocked.places[i])
+            waiters.queue_for(request.question.line).append(&blocked.places[i])
         if deadline_us != NEVER:
             self.put_in_time(blocked)
         if request.ready_at_ms >= 0:
@@ -235,12 +231,13 @@ cdef class BlockedClients:
             key = <bytes>request.keys[i]
             waiters = blocked.db.waiters.get(key)
             if waiters is not None:
-                if request.group is None:
-                    if waiters.readers is not None and waiters.readers.is_empty():
-                        waiters.readers = None
-                elif request.group in waiters.groups and (<Queue>waiters.groups[request.group]).is_empty():
-                    del waiters.groups[request.group]
-                if waiters.readers is None and not waiters.groups:
+                line = request.question.line
+                if line is None:
+                    if waiters.unlined is not None and waiters.unlined.is_empty():
+                        waiters.unlined = None
+                elif line in waiters.lines and (<Queue>waiters.lines[line]).is_empty():
+                    del waiters.lines[line]
+                if waiters.unlined is None and not waiters.lines:
                     del blocked.db.waiters[key]
         blocked.client.blocked = None
         blocked.client.drop_args()
@@ -262,49 +259,39 @@ cdef class BlockedClients:
     cdef int serve_key(self, Database db, bytes key) except -1:
         cdef Waiters waiters = db.waiters.get(key)
         cdef Blocked blocked
-        cdef list groups
         if waiters is None:
             return 0
-        if waiters.readers is not None and isinstance(db.peek(key), Stream):
-            for blocked in waiters.readers.members():
-                self.serve(blocked)
-        if waiters.groups:
-            groups = list(waiters.groups)
-            for group in groups:
-                self.serve_group(db, key, waiters, group)
+        if waiters.unlined is not None:
+            value = db.peek(key)
+            for blocked in waiters.unlined.members():
+                if blocked.request.question.is_met(value, True):
+                    self.serve(blocked)
+        if waiters.lines:
+            for line in list(waiters.lines):
+                self.serve_line(db, key, waiters, line)
         return 0
 
-    cdef int serve_group(self, Database db, bytes key, Waiters waiters, bytes name) except -1:
-        """Serve the head of a group's queue as long as the group may have something for it."""
+    cdef int serve_line(self, Database db, bytes key, Waiters waiters, object line) except -1:
+        """Serve the head of a line as long as there may be something for it."""
         cdef Queue queue
         cdef Blocked blocked
-        cdef Group group
-        cdef object value
         cdef bint is_first = True
-        while (queue := waiters.groups.get(name)) is not None:
+        while (queue := waiters.lines.get(line)) is not None:
             blocked = <Blocked>queue.ring.next.blocked
-            value = db.peek(key)
-            # The head is run in any case, as in Redis: its consumer is created again if it was deleted.
-            if not is_first and isinstance(value, Stream) and blocked.request.ready_at_ms < 0:
-                group = (<Stream>value).groups.get(name)
-                if group is not None and (
-                    (<Stream>value).length == 0 or id_cmp((<Stream>value).last_live_id(), group.last_id) <= 0
-                ):
-                    return 0    # the previous one took everything; a claiming waiter finds that out itself
+            if not blocked.request.question.is_met(db.peek(key), is_first):
+                return 0
             if not self.serve(blocked):
-                return self.serve_claiming(db, key, queue, name)
+                return self.serve_passing(db, key, queue)
             is_first = False
         return 0
 
-    cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1:
-        """Give unowned entries to claiming waiters after the head; stop at the first that gets nothing."""
-        cdef object value = db.peek(key)
-        cdef Group group = (<Stream>value).groups.get(name) if isinstance(value, Stream) else None
-        cdef Blocked blocked
-        if group is None or not group.pel.unowned:
+    cdef int serve_passing(self, Database db, bytes key, Queue queue) except -1:
+        """Serve those that pass the head, if there is something for them; stop at the first that gets nothing."""
+        cdef Blocked blocked = <Blocked>queue.ring.next.blocked
+        if not blocked.request.question.lets_pass(db.peek(key)):
             return 0
         for blocked in queue.members()[1:]:
-            if blocked.request.ready_at_ms >= 0 and not self.serve(blocked):
+            if blocked.request.question.passes and not self.serve(blocked):
                 return 0
         return 0
 
@@ -434,7 +421,8 @@ cdef class BlockedClients:
             assert blocked.client.id == client_id and blocked.client.blocked is blocked
             for i in range(len(blocked.request.keys)):
                 waiters = blocked.db.waiters[blocked.request.keys[i]]
-                queue = waiters.readers if blocked.request.group is None else waiters.groups[blocked.request.group]
+                line = blocked.request.question.line
+                queue = waiters.unlined if line is None else waiters.lines[line]
                 assert queue.members().count(blocked) == 1
             assert (blocked.at >= 0) == (blocked.next_us() != NEVER)
             timed += blocked.at >= 0
@@ -446,9 +434,9 @@ cdef class BlockedClients:
         assert self.time_count == 0 or self.timer_us <= (<Blocked>self.timeline[0]).next_us()
         for db in self.host.databases:
             for waiters in db.waiters.values():
-                queues = list(waiters.groups.values())
-                if waiters.readers is not None:
-                    queues.append(waiters.readers)
+                queues = list(waiters.lines.values())
+                if waiters.unlined is not None:
+                    queues.append(waiters.unlined)
                 assert queues
                 for queue in queues:
                     members = queue.members()

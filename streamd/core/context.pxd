@@ -3,6 +3,7 @@
 
 cimport cython
 
+from streamd.core.question cimport Question
 from streamd.engine.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 
@@ -12,7 +13,7 @@ cdef class BlockRequest:
     cdef readonly list keys
     cdef public list args
     cdef readonly long long timeout_ms
-    cdef readonly bytes group
+    cdef readonly Question question
     cdef readonly long long ready_at_ms
     cdef readonly object timeout_reply
     cdef readonly bint can_unblock

@@ -4,6 +4,7 @@ from typing import Any, Self, TypeVar, final
 from typing_extensions import disjoint_base
 
 from streamd.core.client import Client
+from streamd.core.question import Question
 from streamd.engine.database import Database
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.protocol.reply import ReplyWriter
@@ -21,7 +22,7 @@ class BlockRequest:
     @property
     def timeout_ms(self) -> int: ...
     @property
-    def group(self) -> bytes | None: ...
+    def question(self) -> Question | None: ...
     @property
     def ready_at_ms(self) -> int: ...
     @property
@@ -33,7 +34,7 @@ class BlockRequest:
         keys: list[bytes],
         args: list[bytes],
         timeout_ms: int,
-        group: bytes | None = None,
+        question: Question | None = None,
         ready_at_ms: int = -1,
         timeout_reply: Callable[[], bytes] | None = None,
         can_unblock: bool = True,

@@ -8,6 +8,7 @@ A capability is found by its type: `ctx.get(SlowLog)`.
 
 cimport cython
 
+from streamd.core.question cimport Question
 from streamd.engine.idempotency import IdempotencyRegistry
 
 __all__ = ["BlockRequest", "Context"]
@@ -21,19 +22,18 @@ cdef class BlockRequest:
     args         the request to run again when one of them is ready; relative IDs (`$`) are replaced by the IDs they
                  stood for
     timeout_ms   0: forever
-    group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
-                 every reader without a group
-    ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM); -1: never
+    question     what it asks of the values of its keys; None if there are no keys
+    ready_at_ms  Unix time in ms at which it can be served without a key changing; -1: never
     timeout_reply  returns the encoded reply after a timeout; None: the null array
     can_unblock  whether CLIENT UNBLOCK ends the wait
     """
 
-    def __cinit__(self, list keys not None, list args not None, long long timeout_ms, bytes group=None,
+    def __cinit__(self, list keys not None, list args not None, long long timeout_ms, Question question=None,
                   long long ready_at_ms=-1, object timeout_reply=None, bint can_unblock=True):
         self.keys = keys
         self.args = args
         self.timeout_ms = timeout_ms
-        self.group = group
+        self.question = question
         self.ready_at_ms = ready_at_ms
         self.timeout_reply = timeout_reply
         self.can_unblock = can_unblock

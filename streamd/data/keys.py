@@ -30,6 +30,7 @@ from streamd.data.freeing import Freeing
 from streamd.engine.database import Database
 from streamd.engine.glob import Glob
 from streamd.engine.slot import ACCESS_MODES, Slot
+from streamd.engine.value_type import type_of
 from streamd.errors import (
     NO_SUCH_DATABASE,
     CommandError,
@@ -40,7 +41,7 @@ from streamd.errors import (
 )
 from streamd.integers import INT64_MAX, UINT64_MAX
 
-__all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]
+__all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor"]
 
 
 SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
@@ -50,11 +51,6 @@ SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
 
 INVALID_CURSOR = "ERR invalid cursor"
 SAME_OBJECTS = "ERR source and destination objects are the same"
-
-
-def type_name(value: object) -> bytes:
-    """The type of a value, as TYPE reports it."""
-    return b"string" if isinstance(value, bytes) else b"stream"
 
 
 def database_at(ctx: Context, index: int) -> Database:
@@ -93,7 +89,7 @@ def touch(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def type_(ctx: Context, args: list[bytes]) -> None:
     value = ctx.db.find_untouched(args[1])
-    ctx.reply.simple(b"none" if value is None else type_name(value))
+    ctx.reply.simple(b"none" if value is None else type_of(value).name)
 
 
 @command(
@@ -193,7 +189,7 @@ def scan(ctx: Context, args: list[bytes]) -> None:
     options = ScanOptions.parse(args[2:])
     cursor, slots = ctx.db.scan(cursor, options.limit)
     if options.type_name is not None:
-        slots = [slot for slot in slots if type_name(slot.value) == options.type_name]
+        slots = [slot for slot in slots if slot.type.name == options.type_name]
     names = [slot.key for slot in slots]
     wanted = options.pattern
     if wanted is not None and wanted != b"*":

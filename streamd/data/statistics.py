@@ -8,6 +8,7 @@ from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Fields, Lines
 from streamd.engine.database import total_counts, with_keys
+from streamd.engine.value_type import registered_types
 
 __all__ = ["KeyStatistics"]
 
@@ -41,11 +42,13 @@ class KeyStatistics(Capability):
         ]
 
     def size_lines(self) -> Iterator[str]:
-        """Numbers of strings by length, rounded up to a power of two; like Redis, no line for streams."""
+        """Numbers of values by size, rounded up to a power of two, for the types that count them."""
+        types = [each for each in registered_types() if each.sizes_name]
         for db in with_keys(self.databases):
-            if sizes := db.string_sizes:
-                counts = ",".join(f"{short(size)}={count}" for size, count in sizes)
-                yield f"db{db.index}_distrib_strings_sizes:{counts}"
+            for each in types:
+                if sizes := db.sizes_by_power(each):
+                    counts = ",".join(f"{short(size)}={count}" for size, count in sizes)
+                    yield f"db{db.index}_distrib_{each.sizes_name}:{counts}"
 
 
 def short(power: int) -> str:

@@ -26,10 +26,11 @@ from streamd.core.host import Host
 from streamd.core.spec import command
 from streamd.data.expiry import Expiry
 from streamd.debug import crash
+from streamd.digests import add, chain
 from streamd.engine.database import Database
-from streamd.engine.stream import Stream
+from streamd.engine.value_type import type_of
 from streamd.errors import MUST_BE_POSITIVE, CommandError, NoSuchKeyError, one_line, printable
-from streamd.integers import INT64_MAX, UINT64_MAX
+from streamd.integers import INT64_MAX
 from streamd.persistence.keeper import Persistence
 from streamd.replication.replication import Replication
 from streamd.settings.config import Config
@@ -42,43 +43,12 @@ Handler = Callable[[ServerContext, list[bytes]], None]
 
 # --- Digests -------------------------------------------------------------------------------------------------------
 
-DIGEST_BYTES = 20
-TYPE_STRING, TYPE_STREAM = 0, 6
-ENTRIES_AT_A_TIME = 1000
-ZERO = bytes(DIGEST_BYTES)
+ZERO = bytes(20)
 
 
-def sha1(data: bytes) -> bytes:
-    import hashlib
-
-    return hashlib.sha1(data, usedforsecurity=False).digest()
-
-
-def add(digest: bytes, data: bytes) -> bytes:
-    """Mix in `data`, regardless of order."""
-    return bytes(a ^ b for a, b in zip(digest, sha1(data), strict=True))
-
-
-def chain(digest: bytes, data: bytes) -> bytes:
-    """Mix in `data`, after everything mixed in before."""
-    return sha1(add(digest, data))
-
-
-def add_value(digest: bytes, value: bytes | Stream, expires: bool) -> bytes:
+def add_value(digest: bytes, value: object, expires: bool) -> bytes:
     """Mix in a value; of an expiry, only that there is one."""
-    if isinstance(value, bytes):
-        digest = chain(chain(digest, TYPE_STRING.to_bytes(4, "big")), value)
-    else:
-        digest = chain(digest, TYPE_STREAM.to_bytes(4, "big"))
-        first = (0, 0)
-        while entries := value.range(first, count=ENTRIES_AT_A_TIME):
-            for (ms, seq), fields in entries:
-                digest = chain(digest, b"%d.%d" % (ms, seq))
-                for name, content in fields:
-                    digest = chain(chain(digest, name), content)
-            if len(entries) < ENTRIES_AT_A_TIME or (ms, seq) == (UINT64_MAX, UINT64_MAX):
-                break
-            first = (ms, seq + 1) if seq < UINT64_MAX else (ms + 1, 0)
+    digest = type_of(value).digest(value, digest)
     return add(digest, b"!!expire!!") if expires else digest
 
 
@@ -282,15 +252,14 @@ def _slot(ctx: ServerContext, key: bytes) -> Any:
 
 @subcommand(b"OBJECT", 3)
 def object_(ctx: ServerContext, args: list[bytes]) -> None:
-    """Address and encoding of a value. The serialized length is an estimate: the memory of a stream, the bytes of a string."""
+    """Address and encoding of a value. The serialized length is its type's estimate."""
     with _keeping_expired(ctx):
         slot = _slot(ctx, args[2])
-    value = slot.value
-    length = len(value) + 1 if isinstance(value, bytes) else value.memory_usage()
+    length = slot.type.serialized_length(slot.value)
     seconds = slot.accessed_ms // 1000
     idle_s = max(0, ctx.now_ms - slot.accessed_ms) // 1000
     ctx.reply.simple(
-        f"Value at:{id(value):#x} refcount:1 encoding:{slot.encoding.decode()} serializedlength:{length}"
+        f"Value at:{id(slot.value):#x} refcount:1 encoding:{slot.encoding.decode()} serializedlength:{length}"
         f" lru:{seconds & 0xFFFFFF} lru_seconds_idle:{idle_s}"
     )
 

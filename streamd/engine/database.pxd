@@ -9,7 +9,7 @@ from streamd.engine.slot cimport Slot
 
 
 cdef enum:
-    SIZE_CLASSES = 48                       # of strings, by their length
+    SIZE_CLASSES = 48                       # of values, by their size
 
 
 @cython.final
@@ -21,8 +21,9 @@ cdef class Database(Accesses):
     cdef public bint holds_expired        # True in CLIENT PAUSE, on a replica: expired keys are missing, removed later
     cdef public set own_expiries          # keys whose expiry is not the primary's, on a writable replica; else None
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
-    cdef readonly long long object_bytes  # of memory for slots, keys and strings; streams count their own
-    cdef Py_ssize_t sizes[SIZE_CLASSES]   # strings by their length, see size_class
+    cdef readonly long long object_bytes  # of memory for slots, keys and values, as far as their types weigh them
+    cdef Py_ssize_t *sizes                # owned: for each type by number, its values in SIZE_CLASSES, see size_class
+    cdef int size_rows                    # types that there is room for in `sizes`
     cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` slots
     cdef Py_ssize_t container_count
     cdef public long long hits            # lookups for reading that found their key
@@ -37,7 +38,7 @@ cdef class Database(Accesses):
     cdef list chunks                      # the dense list of slots, in lists of CHUNK
     cdef Py_ssize_t count                 # slots
 
-    # Values are Stream (streams) or bytes (strings). An expired key counts as missing, and is removed when it is met.
+    # Each value has a type, see value_type.pyx. An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
     cpdef object find_untouched(self, bytes key, bint tells=*)   # as find, but is no access (TYPE, TTL, OBJECT)
     cpdef bint touch(self, bytes key) except -1     # as find, and an access even without touch_on_access (TOUCH)
@@ -46,15 +47,14 @@ cdef class Database(Accesses):
     cpdef bint is_overdue(self, bytes key) except -1    # whether it has expired but was not accessed since
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
-    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1  # and reports `set`
-    cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
+    cdef int set_typed(self, bytes key, object value, int number, bint keep_expiry) except -1    # as set, of that type
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
     cdef int evict(self, Slot slot) except -1       # delete it, to make room; then
     cdef int report_evicted(self, bytes key) except -1  # notify the listener
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
     cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key
-    cpdef long long memory(self) except -1          # bytes, without what streams count themselves
+    cpdef long long memory(self) except -1          # bytes, without what values count themselves
     cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1
     cpdef bint persist(self, bytes key) except -1
@@ -81,10 +81,12 @@ cdef class Database(Accesses):
     cdef int insert(self, Slot slot) except -1
     cdef int make_way(self, bytes key) except -1
     cdef int take_out(self, Slot slot) except -1
-    cdef int overwrite(self, Slot slot, object value) except -1
+    cdef Py_ssize_t *sizes_of(self, int number) except NULL
+    cdef Slot add_typed(self, bytes key, object value, int number)
+    cdef int overwrite(self, Slot slot, object value, int number) except -1
     cdef int place(self, bytes key, Slot source, object value) except -1
     cdef bint relocate(self, Slot slot, Database target, bytes key) except -1
     cdef int expire(self, Slot slot) except -1
     cdef int note_own_expiry(self, bytes key) except -1
-    cdef int dispose(self, object value) except -1
+    cdef int dispose(self, object value, int number) except -1
     cdef int signal_all(self) except -1

@@ -39,11 +39,10 @@ here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen o
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from sys import getsizeof
@@ -52,38 +51,17 @@ from streamd.engine.deadlines cimport Deadline
 from streamd.engine.flushed cimport Detached
 from streamd.engine.lazyfree import LazyFree
 from streamd.engine.listener cimport (
-    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STRING,
+    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
     EVENT_TYPE_CHANGED, KeyspaceListener,
 )
 from streamd.engine.slot cimport (
-    ACCESS_CHANGES, ACCESS_FREQUENCY, HINT_BY_VALUE, HINT_RAW, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, SLOT_BYTES,
-    STREAM_BYTES, Slot, minute_of, object_size, shard_of, size_class,
+    ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, SLOT_BYTES, Slot, minute_of,
+    object_size, shard_of,
 )
+from streamd.engine.value_type cimport NO_SIZE, ValueType, number_of, type_at
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
-
-cdef extern from *:
-    """
-    /* A bytes object that nobody else knows of, with more at its end; it may move. NULL when there is no memory:
-       then it is as it was, where _PyBytes_Resize would have freed it. */
-    static PyObject *streamd_extend(PyObject *string, const char *more, Py_ssize_t size)
-    {
-        Py_ssize_t length = PyBytes_GET_SIZE(string);
-        PyBytesObject *moved = PyObject_Realloc(string, offsetof(PyBytesObject, ob_sval) + length + size + 1);
-        if (moved == NULL)
-            return NULL;
-        memcpy(moved->ob_sval + length, more, size);
-        moved->ob_sval[length + size] = 0;
-        Py_SET_SIZE(moved, length + size);
-    #pragma GCC diagnostic push
-    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-        moved->ob_shash = -1;
-    #pragma GCC diagnostic pop
-        return (PyObject *)moved;
-    }
-    """
-    PyObject *extend "streamd_extend"(PyObject *string, const char *more, Py_ssize_t size) noexcept
 
 __all__ = ["Database", "has_due", "total_counts", "with_keys"]
 
@@ -114,6 +92,9 @@ cdef class Database:
         self.container_count = -1
         self.shards = [None] * SHARDS
         self.chunks = []
+
+    def __dealloc__(self):
+        free(self.sizes)
 
     # --- Slots -------------------------------------------------------------------------------------------------
 
@@ -189,26 +170,37 @@ cdef class Database:
         return 0
 
     cdef int weigh(self, Slot slot, int sign) except -1:
-        """Count the memory of a slot, with its key and a string, in (1) or out (-1)."""
-        cdef Py_ssize_t size = SLOT_BYTES + object_size(slot.key)
-        if type(slot.value) is bytes:
-            size += object_size(<bytes>slot.value)
-            self.sizes[size_class(PyBytes_GET_SIZE(<bytes>slot.value))] += sign
-        else:
-            size += STREAM_BYTES
-        self.object_bytes += sign * size
+        """Count the memory of a slot, with its key and value, in (1) or out (-1)."""
+        cdef int size_class = NO_SIZE
+        cdef Py_ssize_t weight = type_at(slot.type_number).weigh(slot.value, &size_class)
+        if size_class != NO_SIZE:
+            self.sizes_of(slot.type_number)[size_class] += sign
+        self.object_bytes += sign * (SLOT_BYTES + <Py_ssize_t>object_size(slot.key) + weight)
         return 0
 
-    @property
-    def string_sizes(self):
-        """How many strings there are of which length: (least length, strings), each up to the next power of two."""
-        return [
-            (0 if size == 0 else 1 << (size - 1), self.sizes[size]) for size in range(SIZE_CLASSES) if self.sizes[size]
-        ]
+    cdef Py_ssize_t *sizes_of(self, int number) except NULL:
+        """How many values of a type there are, by size class."""
+        cdef Py_ssize_t *grown
+        if number >= self.size_rows:
+            grown = <Py_ssize_t *>realloc(self.sizes, (number + 1) * SIZE_CLASSES * sizeof(Py_ssize_t))
+            if grown is NULL:
+                raise MemoryError("no memory to count values by their size")
+            self.sizes = grown
+            memset(
+                grown + self.size_rows * SIZE_CLASSES, 0,
+                (number + 1 - self.size_rows) * SIZE_CLASSES * sizeof(Py_ssize_t),
+            )
+            self.size_rows = number + 1
+        return self.sizes + number * SIZE_CLASSES
 
-    cdef int dispose(self, object value) except -1:
+    def sizes_by_power(self, ValueType type not None):
+        """How many values of a type there are of which size: (least size, values), each up to the next power of two."""
+        cdef Py_ssize_t *sizes = self.sizes_of(type.number)
+        return [(0 if size == 0 else 1 << (size - 1), sizes[size]) for size in range(SIZE_CLASSES) if sizes[size]]
+
+    cdef int dispose(self, object value, int number) except -1:
         """Free a value that has left the database."""
-        if type(value) is not bytes:
+        if type_at(number).frees_slowly:
             self.trash.release(value)
         return 0
 
@@ -217,24 +209,26 @@ cdef class Database:
         self.take_out(slot)
         self.expired_keys += 1
         self.signal_ready(slot.key)
-        self.dispose(slot.value)
+        self.dispose(slot.value, slot.type_number)
         self.listener.key_removed(self, slot.key)
         self.touched(slot.key)
         self.event(EVENT_EXPIRED, b"expired", slot.key)
         return 0
 
-    cdef int overwrite(self, Slot slot, object value) except -1:
+    cdef int overwrite(self, Slot slot, object value, int number) except -1:
         """Put another value in place; what belonged to the old value goes with it, the expiry stays."""
+        cdef int old_number = slot.type_number
         old = slot.value
         self.weigh(slot, -1)
         slot.value = value
+        slot.type_number = <unsigned char>number
         self.weigh(slot, 1)
-        slot.encoding_hint = HINT_BY_VALUE
+        slot.hint = 0
         slot.accessed_ms = self.now_ms
         self.signal_ready(slot.key)
         self.touched(slot.key)
         if old is not value:
-            self.dispose(old)
+            self.dispose(old, old_number)
         return 0
 
     cdef int signal_all(self) except -1:
@@ -364,74 +358,39 @@ cdef class Database:
 
     cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
+        self.add_typed(key, value, number_of(value))
+        return 0
+
+    cdef Slot add_typed(self, bytes key, object value, int number):
+        """As add, of the type with a number; the new slot."""
         cdef Slot slot = Slot.__new__(Slot)
         slot.key = key
         slot.value = value
+        slot.type_number = <unsigned char>number
         slot.accessed_ms = self.now_ms
         self.insert(slot)
         self.signal_ready(key)
         self.touched(key)
         self.event(EVENT_NEW, b"new", key)
-        return 0
+        return slot
 
     cpdef int set(self, bytes key, object value, bint keep_expiry=False) except -1:
         """Store a value under a key, whatever it held. An expiry goes, unless `keep_expiry`."""
+        return self.set_typed(key, value, number_of(value), keep_expiry)
+
+    cdef int set_typed(self, bytes key, object value, int number, bint keep_expiry) except -1:
+        """As set, of the type with a number."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
-            return self.add(key, value)
+            self.add_typed(key, value, number)
+            return 0
         if slot.deadline_at >= 0 and not keep_expiry:
             self.drop_deadline(slot)
         old = slot.value
         if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
             self.note_use(slot)
-        self.overwrite(slot, value)
+        self.overwrite(slot, value, number)
         return self.tell_overwritten(key, old, value)
-
-    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=False) except -1:
-        """As set, and report the event `set`."""
-        self.set(key, value, keep_expiry)
-        return self.event(EVENT_STRING, b"set", key)
-
-    cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=HINT_BY_VALUE) except -1:
-        """Store what has become of the string under a key, which keeps its expiry; a missing key is added.
-
-        event  the event to report
-        hint   ENCODING_*: how the string was made
-        """
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
-            self.add(key, value)
-            slot = self.lookup(key)
-        else:
-            self.overwrite(slot, value)
-        slot.encoding_hint = <unsigned char>hint
-        return self.event(EVENT_STRING, event, key)
-
-    def append_string(self, bytes key not None, bytes more not None):
-        """Add to the end of the string under a key, and report the event `append`; KeyError when there is none.
-
-        A string without other references grows in place: appending a little to a long one is cheap.
-        """
-        cdef Slot slot = self.lookup(key)
-        cdef PyObject *string
-        cdef PyObject *grown
-        if slot is None or type(slot.value) is not bytes:
-            raise KeyError(key)
-        string = <PyObject *>slot.value
-        if string.ob_refcnt > 1:
-            return self.change_string(key, <bytes>slot.value + more, b"append", HINT_RAW)
-        self.weigh(slot, -1)
-        Py_INCREF(<object>string)
-        slot.value = None
-        grown = extend(string, PyBytes_AS_STRING(more), PyBytes_GET_SIZE(more))
-        slot.value = <object>(string if grown is NULL else grown)
-        Py_DECREF(slot.value)
-        self.weigh(slot, 1)
-        if grown is NULL:
-            raise MemoryError("no memory for a longer string")
-        self.overwrite(slot, slot.value)
-        slot.encoding_hint = HINT_RAW
-        return self.event(EVENT_STRING, b"append", key)
 
     cpdef bint delete(self, bytes key, bint tells=False) except -1:
         """Remove a key; False when it is missing.
@@ -444,7 +403,7 @@ cdef class Database:
         self.take_out(slot)
         self.signal_ready(key)
         self.touched(key)
-        self.dispose(slot.value)
+        self.dispose(slot.value, slot.type_number)
         if tells:
             self.event(EVENT_GENERIC, b"del", key)
         return True
@@ -453,7 +412,7 @@ cdef class Database:
         """Remove a key to make room; `report_evicted` must follow."""
         self.take_out(slot)
         self.evicted_keys += 1
-        self.dispose(slot.value)
+        self.dispose(slot.value, slot.type_number)
         return 0
 
     cdef int report_evicted(self, bytes key) except -1:
@@ -478,20 +437,21 @@ cdef class Database:
     # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
 
     cdef int place(self, bytes key, Slot source, object value) except -1:
-        """Store `value` under `key` with expiry and encoding of `source`, whatever `key` held; it counts as new."""
+        """Store `value` under `key` with type and expiry of `source`, whatever `key` held; it counts as new."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
             slot = Slot.__new__(Slot)
             slot.key = key
             slot.value = value
+            slot.type_number = source.type_number
             self.insert(slot)
             self.signal_ready(key)
             self.touched(key)
         else:
-            self.overwrite(slot, value)
+            self.overwrite(slot, value, source.type_number)
         self.event(EVENT_NEW, b"new", key)
         slot.accessed_ms, slot.uses, slot.used_minute = self.now_ms, NEW_USES, minute_of(self.now_ms)
-        slot.encoding_hint = HINT_RAW if type(value) is bytes and source.encoding == b"raw" else source.encoding_hint
+        slot.hint = <unsigned char>type_at(source.type_number).moved_hint(source.key, value, source.hint)
         if source.expire_at_ms >= 0:
             self.set_deadline(slot, source.expire_at_ms)
             self.note_own_expiry(key)
@@ -543,7 +503,7 @@ cdef class Database:
     cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1:
         """Copy a key, with its expiry, over whatever is at `new_key` of `target`; False when it is missing.
 
-        The value copies itself (`value.copy()`). A key must not be copied to itself.
+        A key must not be copied to itself.
         """
         cdef Slot replaced
         cdef Slot slot = self.lookup(key)
@@ -553,7 +513,7 @@ cdef class Database:
             return False
         replaced = target.lookup(new_key)
         old = None if replaced is None else replaced.value
-        value = slot.value if type(slot.value) is bytes else slot.value.copy()
+        value = type_at(slot.type_number).copy(slot.value)
         target.place(new_key, slot, value)
         target.event(EVENT_GENERIC, b"copy_to", new_key)
         if old is not None:
@@ -718,7 +678,7 @@ cdef class Database:
         self.chunks = []
         self.count = 0
         self.object_bytes = 0
-        memset(self.sizes, 0, sizeof(self.sizes))
+        self.size_rows = 0
         self.container_count = -1
         self.trash.release(self.take_deadlines(), 0)
         self.signal_all()
@@ -738,8 +698,8 @@ cdef class Database:
         self.deadline_room, other.deadline_room = other.deadline_room, self.deadline_room
         self.deadline_sum, other.deadline_sum = other.deadline_sum, self.deadline_sum
         self.object_bytes, other.object_bytes = other.object_bytes, self.object_bytes
-        for size in range(SIZE_CLASSES):
-            self.sizes[size], other.sizes[size] = other.sizes[size], self.sizes[size]
+        self.sizes, other.sizes = other.sizes, self.sizes
+        self.size_rows, other.size_rows = other.size_rows, self.size_rows
         self.container_count = other.container_count = -1
         self.signal_all()
         if other is not self:
@@ -749,7 +709,7 @@ cdef class Database:
     # --- Memory ----------------------------------------------------------------------------------------------------
 
     cpdef long long memory(self) except -1:
-        """Bytes of memory of keys, strings, and what finds them; what streams hold is counted where it is allocated."""
+        """Bytes of memory of keys, values as far as their types weigh them, and what finds keys."""
         # The containers are measured again when the number of keys has changed by a sixteenth.
         if abs(self.count - self.container_count) << 4 > self.container_count or self.container_count < 0:
             self.container_bytes = SHARDS * sizeof(PyObject *)
@@ -772,7 +732,7 @@ cdef class Database:
         size = SLOT_BYTES + object_size(key) + LOOKUP_BYTES
         if slot.deadline_at >= 0:
             size += sizeof(Deadline)
-        return size + (object_size(<bytes>slot.value) if type(slot.value) is bytes else slot.value.memory_usage())
+        return size + type_at(slot.type_number).memory(slot.value)
 
     @property
     def lookup_bytes(self):
@@ -793,7 +753,8 @@ cdef class Database:
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t expiring = 0
         cdef long long weight = 0
-        cdef list sizes = [0] * SIZE_CLASSES
+        cdef int size_class
+        cdef list sizes = [0] * SIZE_CLASSES * self.size_rows
         total = 0
         assert self.count == sum([len(shard) for shard in self.shards if shard is not None])
         assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
@@ -804,10 +765,12 @@ cdef class Database:
                 shard = self.shards[shard_of(slot.key)]
                 assert shard is not None and shard.get(slot.key) is slot, "a slot is in its shard"
                 assert slot.value is not None
+                assert slot.type_number == number_of(slot.value), "a slot knows the type of its value"
+                size_class = NO_SIZE
                 weight += SLOT_BYTES + object_size(slot.key)
-                weight += object_size(slot.value) if type(slot.value) is bytes else STREAM_BYTES
-                if type(slot.value) is bytes:
-                    sizes[size_class(PyBytes_GET_SIZE(<bytes>slot.value))] += 1
+                weight += type_at(slot.type_number).weigh(slot.value, &size_class)
+                if size_class != NO_SIZE:
+                    sizes[slot.type_number * SIZE_CLASSES + size_class] += 1
                 at += 1
                 assert (slot.expire_at_ms >= 0) == (slot.deadline_at >= 0)
                 if slot.deadline_at >= 0:
@@ -820,7 +783,7 @@ cdef class Database:
         assert expiring == self.deadline_count <= self.deadline_room
         assert total == self.deadline_sum
         assert weight == self.object_bytes
-        assert sizes == [self.sizes[at] for at in range(SIZE_CLASSES)], "strings are counted by their length"
+        assert sizes == [self.sizes[at] for at in range(len(sizes))], "values are counted by their size"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
 

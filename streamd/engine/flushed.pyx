@@ -5,6 +5,7 @@ cimport cython
 from cpython.dict cimport PyDict_DelItem
 
 from streamd.engine.slot cimport Slot, shard_of
+from streamd.engine.value_type cimport type_at
 
 
 @cython.final
@@ -27,7 +28,7 @@ cdef class Detached:
                     self.shards[number] = None
                 self.count -= 1
                 released += 1
-                if type(slot.value) is not bytes:
+                if type_at(slot.type_number).frees_slowly:
                     trash.release(slot.value)
             if not tail:
                 self.chunks.pop()

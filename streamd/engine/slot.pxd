@@ -6,8 +6,6 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.object cimport PyObject_Hash
 from libc.stdint cimport uint64_t
 
-from streamd.numbers cimport leading_zeros
-
 
 cdef enum:
     SHARD_BITS = 8
@@ -20,24 +18,17 @@ cdef enum:
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
     LOOKUP_BYTES = 48   # about what a key takes in its shard and the dense list
     LIST_BYTES = 88     # an empty list, with what the collector needs
-    STREAM_BYTES = 512  # what a stream has beside the blocks that it counts itself: Python objects of fixed size
-
-
-# What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:
-cdef enum:
-    HINT_BY_VALUE = 0   # SET and its like: int when it reads as one, else by length
-    HINT_BY_LENGTH = 1  # INCRBYFLOAT: embstr or raw, by length
-    HINT_RAW = 2        # APPEND, SETRANGE: raw however short; and it stays so under another name
 
 
 @cython.final
 @cython.no_gc
 cdef class Slot:
     cdef readonly bytes key
-    cdef readonly object value              # Stream or bytes
+    cdef readonly object value
     cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
     cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted, see AccessMode
-    cdef readonly unsigned char encoding_hint   # of a string: what OBJECT ENCODING may say; HINT_*
+    cdef readonly unsigned char type_number     # of the value's type, see value_type.pyx
+    cdef readonly unsigned char hint        # a number that the type keeps here of a value; 0 at first
     cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see accesses.pyx
     cdef readonly unsigned short used_minute    # when `uses` was brought up to date: Unix minutes, the low 16 bits
     cdef unsigned int at                    # place in the dense list
@@ -59,11 +50,6 @@ cdef inline Py_ssize_t object_size(bytes text) noexcept:
 
 cdef inline unsigned short minute_of(long long now_ms) noexcept:
     return <unsigned short>(now_ms // MINUTE_MS)
-
-
-cdef inline int size_class(Py_ssize_t length) noexcept nogil:
-    """0 for an empty string, else 1 more than the power of two that its length reaches."""
-    return 0 if length == 0 else 64 - leading_zeros(<unsigned long long>length)
 
 
 cdef inline Py_ssize_t shard_of(bytes key) except -1:

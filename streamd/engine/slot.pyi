@@ -1,10 +1,9 @@
 from typing import Any, final
 
-__all__ = ["ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "Slot"]
+from streamd.engine.value_type import ValueType
 
-ENCODING_BY_VALUE: int
-ENCODING_BY_LENGTH: int
-ENCODING_RAW: int
+__all__ = ["ACCESS_MODES", "Slot"]
+
 ACCESS_MODES: dict[str, int]
 
 @final
@@ -13,8 +12,11 @@ class Slot:
     value: Any
     expire_at_ms: int
     accessed_ms: int
-    encoding_hint: int
+    type_number: int
+    hint: int
     uses: int
     used_minute: int
+    @property
+    def type(self) -> ValueType: ...
     @property
     def encoding(self) -> bytes: ...

@@ -33,7 +33,6 @@ from streamd.persistence.child import Children
 from streamd.persistence.data_directory import DataDirectory
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.loading import Loader
-from streamd.persistence.rdb.format import FORMS
 from streamd.persistence.saving import Saving
 from streamd.persistence.writing import DataWriter
 
@@ -97,7 +96,6 @@ class Persistence(Capability):
     def apply_settings(self) -> None:
         """Update everything that keeps copies of settings."""
         self.append_only.apply_settings()
-        self._host.dispatcher.context.has_xnack = FORMS[self._config.rdb_form].has_xnack
         self.refresh()
 
     def change_save_points(self) -> None:

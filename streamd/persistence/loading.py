@@ -17,7 +17,6 @@ from io import FileIO
 
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
 from streamd.persistence.aof.load import LoadOptions as AofLoadOptions
 from streamd.persistence.aof.load import load_files
@@ -386,7 +385,7 @@ class Loader:
 
     async def check_received(self, path: str) -> None:
         """Read a primary's snapshot as a load would, and keep nothing of it. Raises CorruptFileError, OSError."""
-        options = self.load_options(database_count=len(self._host.databases), registry=IdempotencyRegistry())
+        options = self.load_options(database_count=len(self._host.databases), is_apart=True)
         for _ in load_file(path, None, options._replace(log=_ignore)).steps(CHECK_STEP):
             await asyncio.sleep(0)
 
@@ -405,11 +404,8 @@ class Loader:
                 raise
         return reader.aux
 
-    def take_over(self, reader: RdbReader, registry: IdempotencyRegistry) -> None:
-        """Replace the data by what has been read into other databases, which get the old data.
-
-        registry  where streams with idempotent producers were registered meanwhile
-        """
+    def take_over(self, reader: RdbReader) -> None:
+        """Replace the data by what has been read apart into other databases, which get the old data."""
         assert reader.databases is not None  # noqa: S101
         self._load_libraries(reader)
         self._note_loaded(reader)
@@ -417,7 +413,7 @@ class Loader:
         for db, other in zip(self._host.databases, reader.databases, strict=True):
             db.listener.flushing(db)  # those who watch or cache keys
             db.swap_with(other)
-        self._host.dispatcher.context.idempotency.take(registry)
+        reader.take_over(self._host.dispatcher.context)
 
     def flush(self) -> None:
         """Remove all data, to be replaced by a primary's."""
@@ -447,7 +443,7 @@ class Loader:
         return reader.end_offset
 
     def load_options(
-        self, *, drop_expired: bool = True, database_count: int = 0, registry: IdempotencyRegistry | None = None
+        self, *, drop_expired: bool = True, database_count: int = 0, is_apart: bool = False
     ) -> LoadOptions:
         """The options for reading snapshots and RESTORE payloads."""
         config = self._config
@@ -457,10 +453,7 @@ class Loader:
             now_ms=now_ms(),
             database_count=database_count,
             skip_unsupported=config.rdb_skip_unsupported,
-            node_max_bytes=config.stream_node_max_bytes,
-            node_max_entries=config.stream_node_max_entries,
-            idmp_duration=config.stream_idmp_duration,
-            idmp_maxsize=config.stream_idmp_maxsize,
-            registry=self._host.dispatcher.context.idempotency if registry is None else registry,
+            context=self._host.dispatcher.context,
+            is_apart=is_apart,
             log=self._leave_out,
         )

@@ -6,7 +6,6 @@ import logging
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.engine.stream import Stream
 from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_value
@@ -23,23 +22,15 @@ class Payloads(Capability):
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    def dump(self, value: Stream | bytes) -> bytes:
+    def dump(self, value: object) -> bytes:
         """The payload of a value, in a lossless form."""
         config = self._host.config
         return dump_value(value, WriteOptions(lossless_form(config.rdb_form), compression=config.rdbcompression))
 
-    def restore(self, payload: bytes) -> Stream | bytes:
+    def restore(self, payload: bytes) -> object:
         """The value of a payload; raises CommandError when it is not valid."""
-        config = self._host.config
-        options = LoadOptions(
-            node_max_bytes=config.stream_node_max_bytes,
-            node_max_entries=config.stream_node_max_entries,
-            idmp_duration=config.stream_idmp_duration,
-            idmp_maxsize=config.stream_idmp_maxsize,
-            registry=self._host.dispatcher.context.idempotency,
-        )
         try:
-            return restore_value(payload, options)
+            return restore_value(payload, LoadOptions(context=self._host.dispatcher.context))
         except PayloadError as error:
             raise CommandError(WRONG_PAYLOAD) from error
         except (CorruptFileError, MemoryError) as error:  # a few bytes may claim to expand to many

@@ -89,6 +89,7 @@ class DataWriter:
 
     def __init__(self, host: Host, directory: DataDirectory) -> None:
         self._config = host.config
+        self._context = host.dispatcher.context
         self._databases = host.databases
         self._eviction = host.get(Eviction)
         self._directory = directory
@@ -113,7 +114,7 @@ class DataWriter:
             access_times=config.maxmemory_policy.endswith("-lru"),
             access_counts=config.maxmemory_policy.endswith("-lfu"),
             aux=aux,
-            default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
+            context=self._context,
         )
 
     def write_snapshot(self, logged: Logged, progress: Progress = None, disk: Disk | None = None) -> None:
@@ -138,7 +139,6 @@ class DataWriter:
             timestamp=config.aof_timestamp_enabled,
             incremental_fsync=config.aof_rewrite_incremental_fsync,
             rdb=self.write_options(lossless_form(config.rdb_form), {"aof-base": 1}),
-            idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
         write_base(
             path, self._databases, options,

@@ -28,7 +28,6 @@ from collections.abc import AsyncGenerator, Callable
 
 from streamd.core.host import Host
 from streamd.engine.database import Database
-from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.errors import CorruptFileError, ReplicationError, UnsupportedValueError
 from streamd.integers import find_count
 from streamd.persistence.directory_lock import DirectoryInUseError
@@ -484,8 +483,7 @@ class Link:
         # With the ID unchanged, the data is an older state of what arrives: it may be read meanwhile.
         is_same = self._config.repl_diskless_load == "swapdb" and point is not None
         is_same = is_same and point is not None and point.replid == self._replication.replid
-        registry = IdempotencyRegistry()
-        options = loader.load_options(registry=registry)
+        options = loader.load_options(is_apart=True)
         databases = [Database(db.index, trash=self._server.trash) for db in self._server.databases]
         self.is_loading = True
         with loader.receiving(header.size or 0, is_async=is_same):
@@ -503,7 +501,7 @@ class Link:
                 self._hold(connection)
                 await parser.finish()
                 log.info("MASTER <-> REPLICA sync: Swapping active DB with loaded DB")
-                loader.take_over(parser.reader, registry)
+                loader.take_over(parser.reader)
                 log.info("MASTER <-> REPLICA sync: Discarding old DB in background")
             finally:
                 parser.discard()

@@ -134,7 +134,7 @@ class Parser:
     """Reads a snapshot into databases in a thread.
 
     databases  empty ones, which nobody else uses
-    options    how the snapshot is read; its registry must not be used elsewhere
+    options    how the snapshot is read; what it reads is kept apart
     """
 
     def __init__(self, databases: list[Database], options: LoadOptions, name: str) -> None:

@@ -8,15 +8,13 @@ from streamd.core.foreign import FOREIGN_COMMANDS
 from streamd.core.spec import CommandTable, table
 from streamd.errors import ConfigError
 from streamd.settings.config import Config, directive
+from streamd.values import VALUE_TYPES
 
 __all__ = ["FAMILIES", "load_all", "renamed_table"]
 
 FAMILIES = (
     "clients.connection_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info",
-    "data.keys", "data.dump", "data.migrate", "data.strings.frequent", "data.strings.strings", "data.strings.increx",
-    "data.strings.lcs_command", "data.streams.entries", "data.streams.xdel", "data.streams.xrange",
-    "data.streams.xread", "data.streams.xgroup", "data.streams.xack", "data.streams.xpending", "data.streams.xclaim",
-    "data.streams.splitting", "data.streams.xinfo", "clients.transaction_commands", "caching.tracking_commands",
+    "data.keys", "data.dump", "data.migrate", "clients.transaction_commands", "caching.tracking_commands",
     "pubsub.subscribe", "pubsub.publish", "observe.slowlog_commands", "observe.hotkeys_commands",
     "observe.latency_commands", "observe.monitor_commands", "observe.lolwut", "memory.memory_commands",
     "users.acl_commands", "persistence.save_commands", "persistence.backup_commands", "absent.cluster",
@@ -24,13 +22,14 @@ FAMILIES = (
     "scripting.function_commands", "replication.primary_commands", "replication.failover_commands",
     "replication.replica_commands",
 )  # fmt: skip
-"""The modules that declare commands, relative to the package."""
+"""The modules that declare commands, relative to the package, but for those of types of value (ValueType.families)."""
 
 
 def load_all() -> None:
     """Import every family, so that the command table is complete. A second call does nothing."""
-    for family in FAMILIES:
-        importlib.import_module(f"streamd.{family}")
+    of_types = [family for each in VALUE_TYPES for family in each.families]
+    for family in [*(f"streamd.{each}" for each in FAMILIES), *of_types]:
+        importlib.import_module(family)
 
 
 def renamed_table(config: Config) -> CommandTable:

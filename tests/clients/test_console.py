@@ -785,7 +785,7 @@ def test_the_last_hour_is_known_before_anybody_looks(console: Any) -> None:
 
 def test_the_last_hour_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.observe.history.SAMPLES", 3)
-    monkeypatch.setattr("streamd.observe.history.STREAMS", 2)
+    monkeypatch.setattr("streamd.values.streams.history.STREAMS", 2)
     thread = ThreadHost({"dir": str(tmp_path), "save": ""}, any_port=True)
     try:
         thread.wait()
@@ -799,11 +799,11 @@ def test_the_last_hour_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
             for _ in range(5):
                 sample()
-            assert (len(history.times), len(history.streams)) == (3, 2)
-            assert {len(each.added) for each in history.streams.values()} == {3}
+            assert (len(history.times), len(history.values[b"stream"].streams)) == (3, 2)
+            assert {len(each.added) for each in history.values[b"stream"].streams.values()} == {3}
             client.flushall()
             sample()
-            assert history.streams == {}
+            assert history.values[b"stream"].streams == {}
     finally:
         thread.stop(save=False)
 

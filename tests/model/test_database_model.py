@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.commands.values import Big
 
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
@@ -18,29 +19,6 @@ WAITED_FOR = KEYS[:6]
 keys = st.sampled_from(KEYS)
 numbers = st.sampled_from([0, 1])
 times = st.sampled_from([0, 0, 1, 2, 5, 10, 30])  # what expires now has not expired yet
-
-
-class Big:
-    """A value like a large stream: it knows whether it has been given away."""
-
-    def __init__(self, effort: int = 1000) -> None:
-        self.effort = effort
-        self.is_detached = False
-
-    def free_effort(self) -> int:
-        return self.effort
-
-    def detach(self) -> Big:
-        assert not self.is_detached, "freed twice"
-        self.is_detached = True
-        return self
-
-    def free(self) -> None:
-        pass
-
-    def copy(self) -> Big:
-        assert not self.is_detached
-        return Big(self.effort)
 
 
 @dataclass

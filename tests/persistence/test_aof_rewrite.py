@@ -152,7 +152,8 @@ def test_settings_of_idempotency_are_written_when_they_are_not_everybody_s(tmp_p
     store = Store()
     store.run("XADD", "s", "1-1", "f", "v")
     store.write_base(str(tmp_path / "same"), use_rdb_preamble=False)
-    store.write_base(str(tmp_path / "other"), use_rdb_preamble=False, idmp=(50, 100))
+    store.context.stream_idmp_duration = 50
+    store.write_base(str(tmp_path / "other"), use_rdb_preamble=False, rdb=WriteOptions(context=store.context))
     assert b"XCFGSET" not in (tmp_path / "same").read_bytes()
     assert b"XCFGSET" in (tmp_path / "other").read_bytes()
 

@@ -23,9 +23,9 @@ from support.files.rdb import (
     use,
 )
 
+from streamd.core.context import Context
 from streamd.engine.database import Database
 from streamd.engine.group import Group
-from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError, UnsupportedValueError
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
@@ -148,16 +148,16 @@ def test_access_times_and_counts() -> None:
 
 
 def test_settings_and_registry_of_loaded_streams() -> None:
-    registry = IdempotencyRegistry()
+    context = Context()
+    context.stream_node_max_bytes, context.stream_node_max_entries = 11, 12
+    context.stream_idmp_duration, context.stream_idmp_maxsize = 13, 14
     stream = make_stream(seed=next(seed for seed in range(99) if make_stream(seed).idempotency is not None))
     db = Database(0)
     db.add(b"s", stream)
-    options = LoadOptions(
-        now_ms=NOW_MS, node_max_bytes=11, node_max_entries=12, idmp_duration=13, idmp_maxsize=14, registry=registry
-    )
+    options = LoadOptions(now_ms=NOW_MS, context=context)
     found = load(save([db]), options)[0].peek(b"s")
     assert (found.node_max_bytes, found.node_max_entries, found.idmp_duration) == (11, 12, 100)
-    assert len(registry) == 1
+    assert len(context.idempotency) == 1
     old = load(save([db], WriteOptions(form="7.2")), options)[0].peek(b"s")
     assert (old.idmp_duration, old.idmp_maxsize, old.idempotency) == (13, 14, None)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from support.files.rdb import NOW_MS, STRINGS, make_length, make_payload, make_stream, make_string, see, use
 
+from streamd.core.context import Context
 from streamd.engine.listpack import encode, validate
 from streamd.engine.node_check import validate_node
 from streamd.engine.stream import Stream
@@ -332,7 +333,10 @@ def damaged(number: int, seed: int, forms: Iterable[str] = FORMS) -> Iterator[by
 def hold(payloads: Iterator[bytes]) -> tuple[int, int]:
     """Each is refused, or is a sound value; how many were either."""
     refused = taken = 0
-    options = LoadOptions(now_ms=NOW_MS, node_max_entries=7)
+    context = Context()
+    context.stream_node_max_bytes, context.stream_node_max_entries = 4096, 7
+    context.stream_idmp_duration = context.stream_idmp_maxsize = 100
+    options = LoadOptions(now_ms=NOW_MS, context=context)
     for payload in payloads:
         try:
             value = restore_value(payload, options)

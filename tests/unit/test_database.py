@@ -10,29 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from support.commands.values import Big
 
 from streamd.engine.database import Database, has_due
 from streamd.engine.lazyfree import THRESHOLD, LazyFree
-from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
-
-
-class Value:
-    """A value that says how much work it is to free, and that can be seen being freed."""
-
-    def __init__(self, effort: int = 0) -> None:
-        self.effort = effort
-        self.freed_by: threading.Thread | None = None
-        self.is_freed = threading.Event()
-
-    def free_effort(self) -> int:
-        return self.effort
-
-    def detach(self) -> Value:
-        return self
-
-    def free(self) -> None:
-        self.freed_by = threading.current_thread()
-        self.is_freed.set()
+from streamd.values.strings.stored import append_string, change_string
+from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_RAW
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -58,7 +41,7 @@ def test_a_long_string_is_not_copied_to_add_a_little(db: Database) -> None:
         db.add(b"k", bytes(1 << 20))
         before = db.object_bytes
         tracemalloc.reset_peak()
-        db.append_string(b"k", b"more" * 8)
+        append_string(db, b"k", b"more" * 8)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -71,7 +54,7 @@ def test_a_long_string_is_not_copied_to_add_a_little(db: Database) -> None:
 def test_a_string_that_others_have_does_not_change_when_the_one_of_a_key_grows(db: Database) -> None:
     value = b"x" * 1000
     db.add(b"k", value)
-    db.append_string(b"k", b"y")
+    append_string(db, b"k", b"y")
     assert value == b"x" * 1000
     assert db.find(b"k") == value + b"y"
 
@@ -82,16 +65,16 @@ def test_a_string_that_has_grown_has_another_hash(db: Database) -> None:
     db.add(b"k", value)
     del value
     for _ in range(100):
-        db.append_string(b"k", b"abc")
+        append_string(db, b"k", b"abc")
     assert hash(db.find(b"k")) == hash(bytes(bytearray([1, 2, 3] * 10)) + b"abc" * 100)
     db.check_invariants()
 
 
 def test_nothing_is_added_to_a_key_that_is_missing_or_no_string(db: Database) -> None:
-    db.add(b"v", Value())
+    db.add(b"v", Big(0))
     for name in (b"v", b"missing"):
         with pytest.raises(KeyError):
-            db.append_string(name, b"more")
+            append_string(db, name, b"more")
 
 
 # --- Many keys -------------------------------------------------------------------------------------------------------
@@ -300,13 +283,13 @@ def test_encodings(db: Database, name: bytes, value: bytes, encoding: bytes) -> 
 
 def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
     db.add(b"k", b"1")
-    db.change_string(b"k", b"1", b"append", ENCODING_RAW)
+    change_string(db, b"k", b"1", b"append", ENCODING_RAW)
     db.copy(b"k", db, b"copy")
     db.rename(b"k", b"renamed")
     assert [db.slot(name).encoding for name in (b"copy", b"renamed")] == [b"raw", b"raw"]  # type: ignore[union-attr]
     db.set(b"renamed", b"1")
     assert db.slot(b"renamed").encoding == b"int"  # type: ignore[union-attr]
-    db.change_string(b"renamed", b"1", b"incrbyfloat", ENCODING_BY_LENGTH)
+    change_string(db, b"renamed", b"1", b"incrbyfloat", ENCODING_BY_LENGTH)
     assert db.slot(b"renamed").encoding == b"embstr"  # type: ignore[union-attr]
 
 
@@ -357,7 +340,7 @@ def test_swapping_leaves_waiters_where_they_are() -> None:
     lambda db: (db.flush(), db.trash.step(100)),
 ])  # fmt: skip
 def test_large_values_are_freed_by_another_thread(db: Database, remove: Callable[[Database], object]) -> None:
-    value = Value(THRESHOLD + 1)
+    value = Big(THRESHOLD + 1)
     db.add(b"k", value)
     db.set_expiry(b"k", 5000)
     db.add(b"other", b"")
@@ -369,7 +352,7 @@ def test_large_values_are_freed_by_another_thread(db: Database, remove: Callable
 
 
 def test_small_values_are_not_worth_a_thread(db: Database) -> None:
-    value = Value(THRESHOLD)
+    value = Big(THRESHOLD)
     db.add(b"k", value)
     db.delete(b"k")
     assert not value.is_freed.is_set()
@@ -377,7 +360,7 @@ def test_small_values_are_not_worth_a_thread(db: Database) -> None:
 
 
 def test_storing_the_same_value_again_does_not_free_it(db: Database) -> None:
-    value = Value(THRESHOLD + 1)
+    value = Big(THRESHOLD + 1)
     db.add(b"k", value)
     db.set(b"k", value)
     assert db.trash.pending_objects == db.trash.freed_objects == 0

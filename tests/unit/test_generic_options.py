@@ -15,6 +15,7 @@ from streamd.core.spec import table
 from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor
 from streamd.data.strings.long_double import LongDouble
 from streamd.data.strings.set_options import SetOptions, expiry_at_ms
+from streamd.engine.stream import Stream
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 from streamd.serve.families import load_all
 
@@ -22,16 +23,6 @@ load_all()
 
 SYNTAX = "ERR syntax error"
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
-
-
-class Stream:
-    """Stands for a stream: a value that is no string."""
-
-    def free_effort(self) -> int:
-        return 1
-
-    def copy(self) -> Stream:
-        return Stream()
 
 
 @pytest.fixture

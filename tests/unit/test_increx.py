@@ -11,6 +11,7 @@ from support.commands.observed import run_observed
 
 from streamd.core.spec import table
 from streamd.data.strings import increx  # noqa: F401
+from streamd.engine.stream import Stream
 from streamd.errors import WrongTypeError
 
 GREATEST, LEAST = 2**63 - 1, -(2**63)
@@ -154,7 +155,7 @@ def test_floats_are_doubles_in_resp3() -> None:
 
 
 def test_a_key_of_another_type_is_refused(ctx: HandlerContext) -> None:
-    ctx.db.set(b"k", object())
+    ctx.db.add(b"k", Stream())
     assert str(increase(ctx, "BYFLOAT 1")) == str(WrongTypeError())
 
 

@@ -106,6 +106,7 @@ def play():
 RDB = """
 import io
 
+import streamd.values
 from streamd.engine.database import Database
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream

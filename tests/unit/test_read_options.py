@@ -207,7 +207,7 @@ def test_xread_waits_with_the_dollar_replaced_by_what_it_meant(ctx: HandlerConte
     assert ctx.blocked.keys == [b"s", b"none", b"t"]
     assert ctx.blocked.args[-3:] == [b"2-1", b"0-0", b"+"]
     assert ctx.blocked.args[:-3] == [b"XREAD", b"COUNT", b"1", b"BLOCK", b"50", b"STREAMS", b"s", b"none", b"t"]
-    assert (ctx.blocked.timeout_ms, ctx.blocked.group, ctx.blocked.ready_at_ms) == (50, None, -1)
+    assert (ctx.blocked.timeout_ms, ctx.blocked.question.line, ctx.blocked.ready_at_ms) == (50, None, -1)
 
 
 def test_the_request_as_received_is_not_changed_by_waiting(ctx: HandlerContext) -> None:
@@ -234,7 +234,7 @@ def test_a_group_reader_waits_with_the_name_of_its_group(ctx: HandlerContext) ->
     run(ctx, "XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     assert run(ctx, "XREADGROUP", "GROUP", "g", "c", "BLOCK", 9, "STREAMS", "s", ">") is None
     assert ctx.blocked is not None
-    assert (ctx.blocked.group, ctx.blocked.timeout_ms, ctx.blocked.ready_at_ms) == (b"g", 9, -1)
+    assert (ctx.blocked.question.line, ctx.blocked.timeout_ms, ctx.blocked.ready_at_ms) == (b"g", 9, -1)
 
 
 def test_a_group_reader_run_again_without_its_group_fails(ctx: HandlerContext) -> None:

@@ -364,6 +364,39 @@ def test_no_modules_import_each_other() -> None:
     assert not circles, "\n" + "\n".join(" <-> ".join(circle) for circle in circles)
 
 
+def knows_a_type(path: Path, module: str) -> bool:
+    """Whether an import reaches into the room of a type of value from outside it, other than by way of serve."""
+    parts, wanted = path.relative_to(PACKAGE).parts, module.split(".")
+    if wanted[1:2] != ["values"] or len(wanted) < 3:
+        return False
+    is_list = parts == ("values", "__init__.py")
+    return not is_list and parts[0] != "serve" and parts[1:2] != (wanted[2],)
+
+
+def test_a_type_of_value_is_known_in_its_room_alone() -> None:
+    found = [
+        f"{each.place} knows {each.module}"
+        for path in sources()
+        for each in imports_of(path, path.read_text(encoding="utf-8"))
+        if knows_a_type(path, each.module)
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "knows"),
+    [
+        ("persistence/x.py", "from streamd.values.streams.stream_type import StreamType", True),
+        ("values/strings/x.pyx", "from streamd.values.streams.waiting cimport GroupQuestion", True),
+        ("values/strings/x.pyx", "from streamd.values.strings.stored cimport set_string", False),
+        ("cli/x.py", "import streamd.values", False),
+        ("values/__init__.py", "from streamd.values.streams.stream_type import StreamType", False),
+    ],
+)
+def test_a_planted_import_of_a_type_is_seen(file: str, text: str, knows: bool) -> None:
+    assert any(knows_a_type(PACKAGE / file, each.module) for each in imports_of(PACKAGE / file, text)) is knows
+
+
 @pytest.mark.parametrize(
     ("files", "circles"),
     [

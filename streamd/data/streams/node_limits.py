@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
+from streamd.persistence.rdb.format import FORMS
+from streamd.values.streams.forms import has_xnack
 
 __all__ = ["StreamLimits"]
 
 
 class StreamLimits(Capability):
-    """How large the nodes of streams are, and how long producers' IDs are remembered."""
+    """How large nodes are, how long producers' IDs are remembered, and which commands readers of effects know."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -20,6 +22,7 @@ class StreamLimits(Capability):
         context.stream_node_max_entries = config.stream_node_max_entries
         context.stream_idmp_duration = config.stream_idmp_duration
         context.stream_idmp_maxsize = config.stream_idmp_maxsize
+        context.has_xnack = has_xnack(FORMS[config.rdb_form].version)
 
     def each_second(self, now_ms: int) -> None:
         self._host.dispatcher.context.idempotency.expire(now_ms)

@@ -38,6 +38,7 @@ from streamd.engine.pel cimport (
     PelCursor, PelRecord, count_delivery, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time,
 )
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
+from streamd.values.streams.waiting cimport stream_question
 from streamd.protocol.reply cimport ReplyWriter
 
 from streamd.core.spec import KeysAfter, block, command, integer, key, multiple, optional, string, token
@@ -443,7 +444,8 @@ cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after
                 again = args[:]
             again[at] = id_text(after[i])
     keys = args[options.first_key:options.first_key + n]
-    ctx.block_on(BlockRequest(keys, again, options.timeout_ms, options.group, ready_at_ms))
+    question = stream_question(options.group, ready_at_ms >= 0)
+    ctx.block_on(BlockRequest(keys, again, options.timeout_ms, question, ready_at_ms))
     return 0
 
 

@@ -14,6 +14,7 @@ from streamd.data.strings.set_options import EXPIRATIONS, SetOptions
 from streamd.data.strings.strings import set_with_options
 from streamd.errors import CommandError, WrongTypeError
 from streamd.numbers cimport INT64_ROOM, put_int64
+from streamd.values.strings.stored cimport change_string, set_string
 
 __all__ = ["decr", "decrby", "get", "incr", "incrby", "set_"]
 
@@ -47,7 +48,7 @@ cdef extern from *:
 )
 def set_(Context ctx not None, list args not None):
     if len(args) == 3:
-        ctx.db.set_string(<bytes>args[1], <bytes>args[2])
+        set_string(ctx.db, <bytes>args[1], <bytes>args[2])
         ctx.dirty += 1
         ctx.reply.ok()
     else:
@@ -76,7 +77,7 @@ cdef int increase(Context ctx, bytes name, int64_t increment) except -1:
         number = require_int64(<bytes>value)
     if add_overflows(number, increment, &number):
         raise CommandError("ERR increment or decrement would overflow")
-    ctx.db.change_string(name, PyBytes_FromStringAndSize(digits, <Py_ssize_t>put_int64(digits, number)), b"incrby")
+    change_string(ctx.db, name, PyBytes_FromStringAndSize(digits, <Py_ssize_t>put_int64(digits, number)), b"incrby")
     ctx.dirty += 1
     return ctx.reply.integer(number)
 

@@ -11,9 +11,10 @@ from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, double, integer, key, oneof, optional, string, token, unix_time
 from streamd.data.strings.set_options import UNITS, expiry_at_ms
 from streamd.data.strings.strings import find_string_for_write
-from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.integers import INT64_MAX, INT64_MIN
+from streamd.values.strings.stored import change_string
+from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 
 __all__ = ["IncrexOptions"]
 
@@ -136,7 +137,7 @@ def _store(ctx: Context, name: bytes, text: bytes, options: IncrexOptions, at_ms
         effect = [b"DEL", name]
     else:
         event, hint = (b"incrbyfloat", ENCODING_BY_LENGTH) if options.is_float else (b"incrby", ENCODING_BY_VALUE)
-        ctx.db.change_string(name, text, event, hint)
+        change_string(ctx.db, name, text, event, hint)
         effect = [b"SET", name, text]
         if at_ms >= 0:
             ctx.db.set_expiry(name, at_ms)

@@ -33,9 +33,10 @@ from streamd.data.strings.set_options import (
 )
 from streamd.digests import xxh3_hex
 from streamd.engine.listener import EVENTS
-from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
 from streamd.integers import INT32_MAX
+from streamd.values.strings.stored import append_string, change_string, set_string
+from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_RAW
 
 __all__ = ["find_string_for_write", "set_with_options"]
 
@@ -64,7 +65,7 @@ def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int, effect: 
 
     effect  the request, when it is such a one itself
     """
-    ctx.db.set_string(name, value)
+    set_string(ctx.db, name, value)
     ctx.db.set_expiry(name, at_ms)
     ctx.dirty += 1
     if ctx.is_propagating:
@@ -96,7 +97,7 @@ def set_with_options(ctx: Context, args: list[bytes]) -> None:
     if is_stored and at_ms >= 0:
         store_expiring(ctx, name, value, at_ms, args if options.unit == "PXAT" else None)
     elif is_stored:
-        ctx.db.set_string(name, value, options.keeps_expiry)
+        set_string(ctx.db, name, value, options.keeps_expiry)
         ctx.dirty += 1
         if options.returns_old and ctx.is_propagating:
             ctx.propagate([*args[:3], *(word for word in args[3:] if word.upper() != b"GET")])
@@ -117,7 +118,7 @@ def setnx(ctx: Context, args: list[bytes]) -> None:
     if ctx.db.find_for_write(args[1]) is not None:
         ctx.reply.integer(0)
         return
-    ctx.db.set_string(args[1], args[2])
+    set_string(ctx.db, args[1], args[2])
     ctx.dirty += 1
     ctx.reply.integer(1)
 
@@ -171,7 +172,7 @@ def getdel(ctx: Context, args: list[bytes]) -> None:
 def getset(ctx: Context, args: list[bytes]) -> None:
     _, name, value = args
     ctx.reply.bulk(find_string(ctx, name))
-    ctx.db.set_string(name, value)
+    set_string(ctx.db, name, value)
     ctx.dirty += 1
     if ctx.is_propagating:
         ctx.propagate([b"SET", name, value])
@@ -345,7 +346,7 @@ def _pairs(args: list[bytes], command_name: str) -> list[tuple[bytes, bytes]]:
 )  # fmt: skip
 def mset(ctx: Context, args: list[bytes]) -> None:
     for name, value in _pairs(args, "mset"):
-        ctx.db.set_string(name, value)
+        set_string(ctx.db, name, value)
         ctx.dirty += 1
     ctx.reply.ok()
 
@@ -362,7 +363,7 @@ def msetnx(ctx: Context, args: list[bytes]) -> None:
         ctx.reply.integer(0)
         return
     for name, value in pairs:
-        ctx.db.set_string(name, value)
+        set_string(ctx.db, name, value)
         ctx.dirty += 1
     ctx.reply.integer(1)
 
@@ -438,7 +439,7 @@ def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
     if not total.is_finite:
         raise CommandError("ERR increment would produce NaN or Infinity")
     text = total.format()
-    ctx.db.change_string(args[1], text, b"incrbyfloat", ENCODING_BY_LENGTH)
+    change_string(ctx.db, args[1], text, b"incrbyfloat", ENCODING_BY_LENGTH)
     ctx.dirty += 1
     if ctx.is_propagating:
         ctx.propagate([b"SET", args[1], text, b"KEEPTTL"])
@@ -457,13 +458,13 @@ def append(ctx: Context, args: list[bytes]) -> None:
     name, more = args[1], args[2]
     present = find_string_for_write(ctx, name)
     if present is None:
-        ctx.db.change_string(name, more, b"append")
+        change_string(ctx.db, name, more, b"append")
         length = len(more)
     else:
         length = len(present) + len(more)
         check_length(ctx, length)
         del present  # so that it can grow in place
-        ctx.db.append_string(name, more)
+        append_string(ctx.db, name, more)
     ctx.dirty += 1
     ctx.reply.integer(length)
 
@@ -484,6 +485,6 @@ def setrange(ctx: Context, args: list[bytes]) -> None:
         return
     check_length(ctx, offset + len(part))
     text = present[:offset].ljust(offset, b"\0") + part + present[offset + len(part) :]
-    ctx.db.change_string(name, text, b"setrange", ENCODING_RAW)
+    change_string(ctx.db, name, text, b"setrange", ENCODING_RAW)
     ctx.dirty += 1
     ctx.reply.integer(len(text))

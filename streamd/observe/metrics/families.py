@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COMMAND", "CONSUMER", "GROUP", "OF_DATABASE", "OF_INFO", "OF_REPLICA", "OWN", "SERVER", "STREAM", "Family"]
+__all__ = ["COMMAND", "OF_DATABASE", "OF_INFO", "OF_REPLICA", "OWN", "SERVER", "Family"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,36 +172,6 @@ DURATION = Family(
     "How long calls of a command took, label `command` (latency-tracking).",
 )
 
-STREAM = {
-    "entries": Family("streamd_stream_entries", "gauge", "Entries of a stream, labels `db` and `stream`."),
-    "memory": Family("streamd_stream_memory_bytes", "gauge", "Memory of a stream and its groups."),
-    "added": Family("streamd_stream_entries_added", "counter", "Entries added to a stream: its rate is what comes in."),
-    "removed": Family("streamd_stream_entries_removed", "counter", "Entries trimmed or deleted."),
-    "last": Family("streamd_stream_last_entry_timestamp_seconds", "gauge", "When its last entry was added, by its ID."),
-}
-GROUP = {
-    "lag": Family(
-        "streamd_group_lag_entries", "gauge", "Entries that a group has not read, labels `db`, `stream`, `group`."
-    ),
-    "lag_s": Family("streamd_group_lag_seconds", "gauge", "How long the first of them has been waiting, by its ID."),
-    "read": Family(
-        "streamd_group_entries_read", "counter", "Entries that a group has read: its rate is what goes out."
-    ),
-    "pending": Family("streamd_group_pending_entries", "gauge", "Entries delivered and not acknowledged."),
-    "oldest": Family("streamd_group_oldest_pending_seconds", "gauge", "The age of the oldest of them, by its ID."),
-    "often": Family(
-        "streamd_group_often_delivered_entries",
-        "gauge",
-        "Those delivered more than metrics-max-deliveries times, of the first 1,000.",
-    ),
-    "consumers": Family("streamd_group_consumers", "gauge", "Consumers of a group."),
-}
-CONSUMER = {
-    "pending": Family(
-        "streamd_consumer_pending_entries", "gauge", "Pending entries of a consumer, label `consumer` as well."
-    ),
-    "seen": Family("streamd_consumer_last_seen_timestamp_seconds", "gauge", "When a consumer last asked for entries."),
-}
 OWN = {
     "left_out": Family(
         "streamd_metrics_left_out", "gauge", "Whether streams or consumers are not told of, label `what`."

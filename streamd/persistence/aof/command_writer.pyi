@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
 from streamd.engine.database import Database
+from streamd.persistence.rdb.format import WriteOptions
 
 __all__ = ["CommandWriter"]
 
@@ -14,14 +15,19 @@ class CommandWriter:
         cls,
         sink: _Sink,
         *,
-        idmp: tuple[int, int] = (100, 100),
+        options: WriteOptions | None = None,
         timestamp_s: int | None = None,
-        has_xnack: bool = False,
     ) -> CommandWriter: ...
+    @property
+    def options(self) -> WriteOptions: ...
+    @property
+    def db_index(self) -> int: ...
     @property
     def bytes_written(self) -> int: ...
     @property
     def keys_written(self) -> int: ...
+    def begin(self, words: int) -> int: ...
+    def word(self, word: bytes) -> int: ...
     def write(
         self,
         databases: Iterable[Database],

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from streamd.disk import Disk, new_file
 from streamd.engine.database import Database
-from streamd.engine.stream import Stream
+from streamd.engine.value_type import registered_types
 from streamd.errors import CommandError, CorruptFileError, StreamdError, UnknownCommandError, one_line
 from streamd.persistence.aof.manifest import AofFile
 from streamd.persistence.aof.reader import AofFault, AofReader
@@ -317,9 +317,8 @@ class _View:
 def restore_state(databases: Sequence[Database], text: bytes, args: list[bytes]) -> None:
     """Apply one of streamd's annotations to the subject of the preceding command; what is not understood is skipped.
 
-    text  `0 consumer 1700000000000 -1`: database, and then the consumer's seen and active time, Unix ms
-          `0 iids 5 2`: how many IIDs the stream was given, and how many of them were duplicates
-    args  the command: XCLAIM or XGROUP CREATECONSUMER for a consumer; any command on the stream for the other
+    text  `0 consumer 1700000000000 -1`: database, kind and numbers; ValueType.annotations has the kinds
+    args  the command
     """
     words = text.split()
     try:
@@ -327,14 +326,6 @@ def restore_state(databases: Sequence[Database], text: bytes, args: list[bytes])
         kind, numbers = words[1], [int(word) for word in words[2:]]
     except (IndexError, ValueError):
         return
-    if kind == b"consumer" and len(numbers) == 2:
-        key, group_name, name = args[2:5] if args[0].upper() == b"XGROUP" else args[1:4]
-        stream = db.peek(key)
-        group = stream.groups.get(group_name) if isinstance(stream, Stream) else None
-        consumer = group.consumers.get(name) if group is not None else None
-        if consumer is not None:
-            consumer.seen_ms, consumer.active_ms = numbers
-    elif kind == b"iids" and len(numbers) == 2:
-        stream = db.peek(args[2] if args[0].upper() == b"XGROUP" else args[1])
-        if isinstance(stream, Stream):
-            stream.iids_added, stream.iids_duplicates = numbers
+    for value_type in registered_types():
+        if kind in value_type.annotations:
+            value_type.restore_state(db, args, kind, numbers)

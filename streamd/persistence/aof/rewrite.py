@@ -12,7 +12,7 @@ from typing import NamedTuple
 from streamd.disk import SYNC_EVERY, Disk, SyncingSink, new_file
 from streamd.engine.database import Database
 from streamd.persistence.aof.command_writer import CommandWriter
-from streamd.persistence.rdb.format import FORMS, WriteOptions
+from streamd.persistence.rdb.format import WriteOptions
 from streamd.persistence.rdb.snapshot import summary
 from streamd.persistence.rdb.write import RdbWriter
 
@@ -25,14 +25,12 @@ class BaseOptions(NamedTuple):
     timestamp          note the time at the head of commands (aof-timestamp-enabled)
     incremental_fsync  sync the file every 4 MiB (aof-rewrite-incremental-fsync)
     rdb                how a snapshot is written; its form, which commands keep to as well, should lose nothing
-    idmp               duration and maxsize that new streams get (stream-idmp-duration, stream-idmp-maxsize)
     """
 
     use_rdb_preamble: bool = True
     timestamp: bool = False
     incremental_fsync: bool = True
     rdb: WriteOptions = WriteOptions()
-    idmp: tuple[int, int] = (100, 100)
 
 
 def write_base(
@@ -64,8 +62,7 @@ def write_base(
             size, line = snapshot.bytes_written, summary(snapshot)
         else:
             timestamp_s = now_ms // 1000 if options.timestamp else None
-            form = FORMS[options.rdb.form]
-            commands = CommandWriter(sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack)
+            commands = CommandWriter(sink, options=options.rdb, timestamp_s=timestamp_s)
             commands.write(databases, progress, libraries)
             size, line = (
                 commands.bytes_written,

@@ -8,23 +8,24 @@ The numbers of opcodes and types are in `codes`.
     string    length, bytes | c0 c1 c2: an integer of 1, 2, 4 bytes, little endian | c3 length length LZF
     payload   type, value | version, 2 bytes | checksum, 8 bytes          of DUMP and RESTORE; little endian
 
-The stream's own layout is drawn in write.pyx.
+How values are laid out is the business of their types (ValueType.save).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.persistence.rdb import codes
+
+if TYPE_CHECKING:
+    from streamd.core.context import Context
 
 __all__ = [
     "DEFAULT_FORM",
     "FORMS",
     "NEWEST_VERSION",
-    "STREAM_TYPES",
     "TYPE_NAMES",
     "UNKNOWN_LAYOUTS",
     "Form",
@@ -38,9 +39,6 @@ NEWEST_VERSION = 15
 """Format versions: the highest that is written, and the highest that is read."""
 
 # --- Types -----------------------------------------------------------------------------------------------------------
-
-STREAM_TYPES = (codes.TYPE_STREAM, codes.TYPE_STREAM_2, codes.TYPE_STREAM_3, codes.TYPE_STREAM_4, codes.TYPE_STREAM_5)
-"""Types of streams, each adding to the one before: since Redis 5.0, 7.0, 7.2, 8.6, 8.8."""
 
 _NAMES = {
     "STRING": "string", "LIST": "list", "SET": "set", "SORTED_SET": "sorted set", "HASH": "hash", "STREAM": "stream",
@@ -75,25 +73,14 @@ UNKNOWN_LAYOUTS = frozenset(
 class Form(NamedTuple):
     """What files of a Redis release look like.
 
-    version      of the format, as stored in the header
-    stream_type  the type byte of streams; determines what can be stored of them
+    version      of the format, as stored in the header; determines the type bytes of values (ValueType.rdb_type)
     """
 
     version: int
-    stream_type: int
-
-    @property
-    def has_xnack(self) -> bool:
-        """Whether that release supports XNACK and unowned pending entries."""
-        return self.stream_type >= codes.TYPE_STREAM_5
 
 
 FORMS = {
-    "8.10": Form(15, codes.TYPE_STREAM_5),
-    "8.8": Form(14, codes.TYPE_STREAM_5),
-    "8.6": Form(13, codes.TYPE_STREAM_4),
-    "7.2": Form(11, codes.TYPE_STREAM_3),
-    "7.0": Form(10, codes.TYPE_STREAM_2),
+    "8.10": Form(15), "8.8": Form(14), "8.6": Form(13), "7.2": Form(11), "7.0": Form(10),
 }  # fmt: skip
 """The forms that can be written, keyed by the first release that can read them."""
 
@@ -103,14 +90,11 @@ DEFAULT_FORM = "8.6"
 
 def lossless_form(form: str) -> str:
     """The form for what must not lose anything, such as the base of an append-only file, when snapshots have `form`."""
-    return form if FORMS[form].stream_type >= FORMS[DEFAULT_FORM].stream_type else DEFAULT_FORM
+    return form if FORMS[form].version >= FORMS[DEFAULT_FORM].version else DEFAULT_FORM
 
 
 class Losses(dict[str, int]):
-    """What a form could not hold: how many streams lost each thing.
-
-    Keys are `idempotent producers`, `idempotency settings`, `active times of consumers`.
-    """
+    """What a form could not hold: how many values lost each thing, by what it is called in the log."""
 
     def describe(self, form: str) -> list[str]:
         """A line for the log for each thing."""
@@ -133,7 +117,7 @@ class WriteOptions(NamedTuple):
     access_counts write how often each key is used, as Redis does with an LFU policy
     aux           further auxiliary fields behind redis-ver, redis-bits, ctime and used-mem, in order; Redis's names are
                   repl-stream-db, repl-id, repl-offset, aof-base
-    default_idmp  (duration, maxsize) of idempotency that a stream has unless set otherwise: omitting them is not a loss
+    context       the server's: the settings of new values, which need not be kept; None: those that are built in
     """
 
     form: str = DEFAULT_FORM
@@ -142,7 +126,7 @@ class WriteOptions(NamedTuple):
     access_times: bool = False
     access_counts: bool = False
     aux: Mapping[str, str | int] = MappingProxyType({})
-    default_idmp: tuple[int, int] = (100, 100)
+    context: Context | None = None
 
 
 def _ignore(*_: object) -> None:
@@ -158,8 +142,9 @@ class LoadOptions(NamedTuple):
     now_ms               Unix time; idle times are counted back from it, too
     skip_unsupported     leave out values of types that streamd does not support, instead of refusing the file
     database_count       of a check that keeps nothing: refuse what a load into so many databases would refuse; 0: read all
-    node_max_bytes ...   settings for the streams that are created
-    registry             where streams with idempotent producers are registered; None: a new one
+    context              the server's: the settings of the values that are created, and where they are registered; None:
+                         the built-in ones, and nowhere
+    is_apart             register values only when the reader is told that they are the server's data (`take_over`)
     log                  called for each key that is omitted, and of module data, which always is
     dropped              called with database and key for each that is omitted because it has expired
     """
@@ -169,10 +154,7 @@ class LoadOptions(NamedTuple):
     now_ms: int = 0
     skip_unsupported: bool = False
     database_count: int = 0
-    node_max_bytes: int = 4096
-    node_max_entries: int = 100
-    idmp_duration: int = 100
-    idmp_maxsize: int = 100
-    registry: IdempotencyRegistry | None = None
+    context: Context | None = None
+    is_apart: bool = False
     log: Callable[[str], None] = _ignore
     dropped: Callable[[int, bytes], object] = _ignore

@@ -10,8 +10,8 @@ before it is relied on, and the first error ends the read with a CorruptFileErro
     reader.aux, reader.keys_loaded, reader.end_offset ...
 
     window.pyx         the bytes at hand; lengths and strings
-    load_stream.pyx    the value of a stream
-    skip_values.pyx    skipping what streamd does not support
+    value_loader.pyx   the value of a key, read by its type
+    skip_values.pyx    skipping values of types that streamd does not support
     this module        the parts of a file, keys into databases; payloads
 
 What streamd does not support: values of other types make the load fail (UnsupportedValueError) or, with
@@ -30,15 +30,16 @@ from streamd.engine.database cimport Database
 from streamd.engine.slot cimport Slot
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_FUNCTION_PRERELEASE, OP_HASH_TEMPLATE,
-    OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO, TYPE_STRING,
+    OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO,
 )
 from streamd.persistence.rdb.skip_values cimport module_name, skip_module_data, skip_value
-from streamd.persistence.rdb.load_stream cimport StreamLoader
+from streamd.persistence.rdb.value_loader cimport ValueLoader
 from streamd.persistence.rdb.window cimport Window, load_le
 
+from streamd.engine.value_type import registered_types
 from streamd.errors import UnsupportedValueError, one_line
 from streamd.persistence.rdb.crc64 import crc64
-from streamd.persistence.rdb.format import NEWEST_VERSION, STREAM_TYPES, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
+from streamd.persistence.rdb.format import NEWEST_VERSION, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
 
 __all__ = ["PayloadError", "RdbReader", "restore_libraries", "restore_value"]
 
@@ -64,13 +65,12 @@ cdef class RdbReader:
 
     # --- What is being read
     cdef Window window
-    cdef StreamLoader streams
+    cdef list loaders                         # ValueLoader by type byte; None: a type that is not supported
     cdef object options
     cdef readonly list databases
     cdef uint64_t database_count              # those that there are; 0: any, since nothing is kept
     cdef Database db
     cdef int db_index
-    cdef object value                         # the last one read
     # --- What was read
     cdef readonly int version                 # of the format
     cdef readonly dict aux                    # auxiliary fields: name -> value, both text
@@ -94,7 +94,11 @@ cdef class RdbReader:
             raise ValueError("at least one database")
         self.database_count = self.options.database_count if self.databases is None else len(self.databases)
         self.window = Window(source, name, size)
-        self.streams = StreamLoader(self.window, self.options)
+        self.loaders = [None] * 256
+        for type in registered_types():
+            loader = type.loader(self.window, self.options) if type.rdb_types else None
+            for number in type.rdb_types:
+                self.loaders[number] = loader
         self.aux = {}
         self.libraries = []
         self.types = {}
@@ -119,6 +123,11 @@ cdef class RdbReader:
         """The name of the file, for errors."""
         return self.window.name
 
+    def take_over(self, context not None):
+        """What was loaded apart is now the data of the server with this context, see LoadOptions."""
+        for loader in {id(each): each for each in self.loaders if each is not None}.values():
+            loader.take_over(context)
+
     # --- The parts of a file ------------------------------------------------------------------------------------------
 
     def load(self):
@@ -131,7 +140,8 @@ cdef class RdbReader:
 
         Raises CorruptFileError, below it UnsupportedValueError, MemoryError, and what the source raises.
         """
-        cdef int opcode, type
+        cdef int opcode
+        cdef ValueLoader loader
         cdef int64_t expire_at_ms = -1
         cdef int64_t idle_s = -1
         cdef int uses = -1
@@ -171,7 +181,7 @@ cdef class RdbReader:
                     "something that a release of Redis writes", "functions of a pre-release of 7.0", offset
                 )
             elif opcode == OP_HASH_TEMPLATE:
-                self.window.corrupt("streams and strings", "templates of hashes (Redis 8.10)", offset)
+                self.window.corrupt(names_of_types("s and ") + "s", "templates of hashes (Redis 8.10)", offset)
             elif opcode == OP_MODULE_AUX:
                 number = self.window.get_count()
                 skip_module_data(self.window)
@@ -189,20 +199,18 @@ cdef class RdbReader:
             elif opcode == OP_END:
                 break
             else:
-                type = opcode
                 self.key = self.window.get_bytes()
+                loader = self.loaders[opcode]
                 expired = expire_at_ms != -1 and expire_at_ms < self.options.now_ms
-                if type in STREAM_TYPES:
-                    for _ in self.streams.read(type):
-                        yield self.window.position()
-                        self.window.pause_at = self.window.position() + budget
-                    self.value = self.streams.take()
-                elif type == TYPE_STRING:
-                    self.value = self.window.get_bytes()
+                if loader is None:
+                    self.meet_unsupported(opcode, offset, expired)
                 else:
-                    self.value = None
-                    self.meet_unsupported(type, offset, expired)
-                self.keep_key(type, expire_at_ms, idle_s, uses, expired, offset)
+                    steps = loader.begin(opcode)
+                    if steps is not None:
+                        for _ in steps:
+                            yield self.window.position()
+                            self.window.pause_at = self.window.position() + budget
+                self.keep_key(opcode, loader, expire_at_ms, idle_s, uses, expired, offset)
                 expire_at_ms = idle_s = uses = -1
                 if self.window.is_step_over():
                     yield self.window.position()
@@ -263,13 +271,15 @@ cdef class RdbReader:
         return 0
 
     cdef int keep_key(
-        self, int type, int64_t expire_at_ms, int64_t idle_s, int uses, bint expired, int64_t offset
+        self, int type, ValueLoader loader, int64_t expire_at_ms, int64_t idle_s, int uses, bint expired, int64_t offset
     ) except -1:
-        """Put the value read into its database, unless it has expired."""
+        """Put the value read into its database, unless it has expired. loader: None if its type is not supported."""
         cdef Slot slot
-        value = self.value
-        self.value = None
-        name = TYPE_NAMES[type]
+        value = None
+        if loader is not None:
+            value = loader.value
+            loader.value = None
+        name = TYPE_NAMES[type] if loader is None else loader.type.name.decode()
         self.types[name] = self.types.get(name, 0) + 1
         self.keys_with_expiry += expire_at_ms != -1
         if expired and (self.options.drop_expired or self.db is None):
@@ -285,6 +295,7 @@ cdef class RdbReader:
         slot = Slot.__new__(Slot)
         slot.key = self.key
         slot.value = value
+        slot.type_number = <unsigned char>loader.type.number
         try:
             self.db.insert(slot)
         except KeyError:
@@ -302,14 +313,13 @@ cdef class RdbReader:
     cdef object read_value(self):
         """The value that all of the bytes together represent."""
         cdef int type = self.window.get_byte()
-        if type == TYPE_STRING:
-            return self.window.get_bytes()
-        self.streams.is_strict = True
-        if type not in STREAM_TYPES:
-            self.window.corrupt("a stream or a string", TYPE_NAMES.get(type, f"type {type}"), 0)
-        for _ in self.streams.read(type):
+        cdef ValueLoader loader = self.loaders[type]
+        if loader is None:
+            self.window.corrupt("a " + names_of_types(" or a "), TYPE_NAMES.get(type, f"type {type}"), 0)
+        loader.is_strict = True
+        for _ in loader.begin(type) or ():
             pass
-        return self.streams.take()
+        return loader.value
 
     cdef list read_libraries(self):
         """The libraries of functions that all of the bytes together represent."""
@@ -322,15 +332,19 @@ cdef class RdbReader:
         return self.libraries
 
 
+cdef str names_of_types(str between):
+    return between.join(sorted([type.name.decode() for type in registered_types() if type.rdb_types]))
+
+
 cdef inline int64_t as_expiry(int64_t at_ms) noexcept:
     """An expiry as a database may hold it: -1 means none, and anything below has long passed."""
     return 0 if at_ms < -1 else at_ms
 
 
 def restore_value(bytes payload not None, options=None):
-    """The value of a payload of DUMP: a new Stream, or bytes. O(bytes).
+    """The value of a payload of DUMP. O(bytes).
 
-    options  LoadOptions: settings and registry of new streams
+    options  LoadOptions
     Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of zero
     means none, as in Redis 8.6.
     """

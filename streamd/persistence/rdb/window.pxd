@@ -4,8 +4,6 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.rax cimport load_be64
 
 cdef enum:
     LEAST_LISTPACK = 7         # bytes
@@ -59,22 +57,15 @@ cdef class Window:
         self.at += size
         return load_le(self.at - size, size)
 
-    cdef inline StreamID get_raw_id(self) except *:
-        """An ID of 16 bytes."""
-        self.need(16)
-        self.at += 16
-        return make_id(load_be64(self.at - 16), load_be64(self.at - 8))
-
     cdef int corrupt(self, str expected, str found, int64_t offset=*) except -1
     cdef int fill(self, uint64_t count) except -1
     cdef void settle(self, size_t kept) noexcept
     cdef int sum_up(self) except -1
     cdef bint get_length(self, uint64_t *out) except -1
-    cdef uint64_t get_count(self) except? 0
+    cpdef uint64_t get_count(self) except? 0
     cdef uint64_t get_small(self, uint64_t most, str what) except? 0
-    cdef StreamID get_id(self) except *
     cdef int get_lzf_head(self, uint64_t *packed, uint64_t *unpacked) except -1
-    cdef bytes get_bytes(self)
+    cpdef bytes get_bytes(self)
     cdef uint8_t *get_block(self, uint64_t *size) except NULL
     cdef int skip(self, uint64_t count) except -1
     cdef int skip_string(self) except -1

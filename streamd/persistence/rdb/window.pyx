@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""A window that slides along an RDB stream: its bytes, and the lengths, IDs and strings that they encode.
+"""A window that slides along an RDB stream: its bytes, and the lengths and strings that they encode.
 
     source ── readinto ──> window, 256 KiB ──> get_length, get_bytes, get_block ...
 
@@ -15,7 +15,6 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from streamd.engine.ids cimport StreamID
 from streamd.engine.rax cimport load_be64
 from streamd.heap cimport free, malloc, realloc
 from streamd.persistence.rdb.codes cimport STRING_INT8, STRING_INT16, STRING_INT32, STRING_LZF
@@ -138,7 +137,7 @@ cdef class Window:
             return True
         self.corrupt("a length", f"byte {first:#x}", <int64_t>self.position() - 1)
 
-    cdef uint64_t get_count(self) except? 0:
+    cpdef uint64_t get_count(self) except? 0:
         """Read a length that is a count."""
         cdef uint64_t value
         if self.get_length(&value):
@@ -153,12 +152,6 @@ cdef class Window:
             self.corrupt(f"{what} of at most {most}", str(value), offset)
         return value
 
-    cdef StreamID get_id(self) except *:
-        cdef StreamID id
-        id.ms = self.get_count()
-        id.seq = self.get_count()
-        return id
-
     # --- Strings ----------------------------------------------------------------------------------------------------
 
     cdef int get_lzf_head(self, uint64_t *packed, uint64_t *unpacked) except -1:
@@ -171,7 +164,7 @@ cdef class Window:
             self.corrupt(f"what {packed[0]} compressed bytes may hold", f"a size of {unpacked[0]}", offset)
         return 0
 
-    cdef bytes get_bytes(self):
+    cpdef bytes get_bytes(self):
         """Read a string in any encoding."""
         cdef uint64_t size, unpacked
         cdef int64_t offset = <int64_t>self.position()

@@ -1,31 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Writing RDB: databases into a stream of bytes, a value into a DUMP payload.
 
-A stream's nodes are written as they are in memory, so saving costs time per byte and not per entry. In terms of the
-format, whose lengths and strings are drawn in format.py (numbers in brackets: the types that have it):
-
-    nodes         | count | per node: master ID, 16 bytes as a string; listpack, as a string |
-    counters      | length | last ID [15+] | first ID | max deleted ID | entries added [19+] |
-    groups        | count | per group: name | last delivered ID | entries read [19+], 2^64 - 1 for unknown
-                            pending: | count | per entry: ID, 16 bytes | time, 8 bytes | deliveries |
-                            consumers: | count | per consumer: name | seen, 8 bytes | active, 8 bytes [21+] |
-                                       | count | per entry: ID, 16 bytes |
-                            unowned:   | count | per entry: ID, 16 bytes | [27]
-    idempotency   | seconds | most IIDs | producers | per producer: pid | count | per IID: iid | ID | ... | added |
-                  | duplicates | [26+]
-
-An ID is two lengths unless marked as 16 bytes, big endian; times are Unix ms, little endian. Nodes, pending entries,
-groups, consumers and producers are ordered by ID or name, IIDs oldest first. Unowned pending entries are among those of
-the group, with the time 0, and again under `unowned`, in the order in which they are redelivered.
-
-Types before 27 need an owner for every pending entry. A placeholder consumer, called Group.free_name(), owns them,
-never seen and never active: 1970 and -1. The entries' times are their places in that order, ms after 1970, so that
-older releases of Redis redeliver them in the same order, before all others. The reader recognises that consumer by its
-name and its times.
-
-Redis 8.8 refuses some of what older releases accept: with type 27, nodes without live entries are left out, groups have
-read no more than was added, and back-lengths of listpacks are those of 8.8 (see listpack).
-
     writer = RdbWriter(file, WriteOptions(aux={"aof-base": 1}))
     writer.write(databases, now_ms=..., progress=...)         # all of a file
     writer.losses                                             # what the form had no room for
@@ -45,18 +20,11 @@ from libc.string cimport memcpy, memmove
 
 from streamd.engine.database cimport Database
 from streamd.engine.slot cimport Slot
-from streamd.engine.group cimport Consumer, Group
-from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int
-from streamd.engine.pel cimport (
-    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
-)
-from streamd.engine.rax cimport rax_first, rax_higher, store_be64
-from streamd.engine.stream cimport Stream, StreamNode
-from streamd.heap cimport free as heap_free
+from streamd.engine.rax cimport store_be64
+from streamd.engine.value_type cimport ValueType, number_of, type_at
 from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
-    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_IDLE, OP_RESIZE, OP_SELECT, TYPE_STRING,
+    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_IDLE, OP_RESIZE, OP_SELECT,
 )
 from streamd.persistence.rdb.lzf cimport LzfTable, lzf_compress
 
@@ -84,20 +52,6 @@ cdef class RdbWriter:
     options  WriteOptions
     """
 
-    cdef uint8_t *buffer          # owned
-    cdef size_t used              # bytes in the buffer
-    cdef size_t room              # bytes malloc'ed for it
-    cdef LzfTable *table          # owned; NULL: nothing is compressed
-    cdef object sink
-    cdef object options
-    cdef uint64_t crc             # of the bytes handed over
-    cdef int version
-    cdef int stream_type
-    cdef readonly uint64_t bytes_written      # handed over to the sink
-    cdef readonly uint64_t keys_written
-    cdef readonly object losses               # Losses
-    cdef object progress
-
     def __cinit__(self):
         self.buffer = <uint8_t *>malloc(FIRST_ROOM)
         if self.buffer is NULL:
@@ -106,9 +60,7 @@ cdef class RdbWriter:
 
     def __init__(self, sink, options=None):
         self.options = WriteOptions() if options is None else options
-        form = FORMS[self.options.form]
-        self.version = form.version
-        self.stream_type = form.stream_type
+        self.version = FORMS[self.options.form].version
         self.sink = sink
         self.losses = Losses()
         if self.options.compression:
@@ -157,42 +109,9 @@ cdef class RdbWriter:
             self.progress(self.keys_written)
         return 0
 
-    cdef inline int put_byte(self, uint8_t byte) except -1:
-        if self.used == self.room:
-            self.reserve(1)
-        self.buffer[self.used] = byte
-        self.used += 1
-        return 0
-
-    cdef inline int put_raw(self, const uint8_t *data, size_t size) except -1:
-        self.reserve(size)
-        memcpy(self.buffer + self.used, data, size)
-        self.used += size
-        return 0
-
-    cdef inline int put_le64(self, uint64_t value) except -1:
-        cdef int i
-        self.reserve(8)
-        for i in range(8):
-            self.buffer[self.used + i] = <uint8_t>(value >> (8 * i))
-        self.used += 8
-        return 0
-
-    cdef int put_length(self, uint64_t value) except -1:
+    cpdef int put_length(self, uint64_t value) except -1:
         self.reserve(9)
         self.used += write_length(self.buffer + self.used, value)
-        return 0
-
-    cdef inline int put_id(self, StreamID id) except -1:
-        """Write an ID as two lengths."""
-        self.put_length(id.ms)
-        return self.put_length(id.seq)
-
-    cdef inline int put_raw_id(self, StreamID id) except -1:
-        self.reserve(16)
-        store_be64(self.buffer + self.used, id.ms)
-        store_be64(self.buffer + self.used + 8, id.seq)
-        self.used += 16
         return 0
 
     cdef int put_string(self, const uint8_t *data, size_t size) except -1:
@@ -204,7 +123,7 @@ cdef class RdbWriter:
         self.put_length(size)
         return self.put_raw(data, size)
 
-    cdef inline int put_bytes(self, bytes text) except -1:
+    cpdef int put_bytes(self, bytes text) except -1:
         return self.put_string(<const uint8_t *>PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
 
     cdef bint put_number(self, const uint8_t *data, size_t size) except -1:
@@ -244,173 +163,8 @@ cdef class RdbWriter:
 
     # --- Values -----------------------------------------------------------------------------------------------------
 
-    cdef int put_type(self, object value) except -1:
-        return self.put_byte(TYPE_STRING if type(value) is bytes else <uint8_t>self.stream_type)
-
-    cdef int put_value(self, object value) except -1:
-        if type(value) is bytes:
-            return self.put_bytes(<bytes>value)
-        return self.put_stream(<Stream?>value)
-
-    cdef int put_stream(self, Stream stream) except -1:
-        cdef Group group
-        self.put_nodes(stream)
-        self.put_length(stream.length)
-        self.put_id(stream.last_id)
-        if self.stream_type >= 19:
-            self.put_id(stream.first_id)
-            self.put_id(stream.max_deleted_id)
-            self.put_length(stream.entries_added)
-        self.put_length(<uint64_t>len(stream.groups))
-        for _name, group in sorted(stream.groups.items()):
-            self.put_group(group, stream.entries_added)
-        if self.stream_type >= 26:
-            self.put_idempotency(stream)
-        else:
-            self.note_losses(stream)
-        return 0
-
-    cdef int put_nodes(self, Stream stream) except -1:
-        cdef StreamNode *node = <StreamNode *>rax_first(&stream.nodes)
-        cdef bint is_narrow = self.stream_type >= 27
-        cdef uint64_t count = stream.nodes.count
-        if is_narrow:
-            while node is not NULL:
-                count -= not has_live(node)
-                node = <StreamNode *>rax_higher(&stream.nodes, node.key)
-            node = <StreamNode *>rax_first(&stream.nodes)
-        self.put_length(count)
-        while node is not NULL:
-            if not is_narrow:
-                self.put_byte(16)
-                self.put_raw(node.key, 16)
-                self.put_string(node.lp, lp_bytes(node.lp))
-            elif has_live(node):
-                self.put_byte(16)
-                self.put_raw(node.key, 16)
-                self.put_narrow(node.lp)
-            node = <StreamNode *>rax_higher(&stream.nodes, node.key)
-        return 0
-
-    cdef int put_narrow(self, const uint8_t *lp) except -1:
-        """Write a listpack with the back-lengths of Redis 8.8."""
-        cdef uint8_t *converted = NULL
-        cdef size_t size = lp_bytes(lp)
-        cdef int done = 0
-        if size >= LP_SHORTEST_CONVERTED:
-            done = lp_convert(lp, size, True, &converted, &size)
-        if done < 0:
-            raise MemoryError
-        if done == 0:
-            return self.put_string(lp, lp_bytes(lp))
-        try:
-            return self.put_string(converted, size)
-        finally:
-            heap_free(converted)
-
-    cdef int put_group(self, Group group, uint64_t entries_added) except -1:
-        cdef PelCursor cursor
-        cdef PelRecord *record
-        cdef Consumer consumer
-        cdef bint with_zone = self.stream_type >= 27
-        cdef bint with_nobody = not with_zone and group.pel.unowned > 0
-        cdef int64_t entries_read = group.entries_read
-        self.put_bytes(group.name)
-        self.put_id(group.last_id)
-        if with_zone:
-            entries_read = min(entries_read, <int64_t>entries_added)
-        if self.stream_type >= 19:
-            self.put_length(<uint64_t>entries_read)
-        self.put_length(group.pel.by_id.count)
-        pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
-        while True:
-            record = pel_next(&cursor)
-            if record is NULL:
-                break
-            self.put_raw_id(record.id)
-            if record.owner != NO_OWNER:
-                self.put_le64(<uint64_t>record.delivery_ms)
-            else:
-                self.put_le64(0 if with_zone else zone_place(record))
-            self.put_length(record.delivery_count)
-        self.put_length(<uint64_t>len(group.consumers) + with_nobody)
-        if with_nobody:
-            self.put_nobody(group)
-        for consumer in group.consumers_by_name():
-            self.put_bytes(consumer.name)
-            self.put_le64(<uint64_t>consumer.seen_ms)
-            if self.stream_type >= 21:
-                self.put_le64(<uint64_t>consumer.active_ms)
-            self.put_length(pel_owner_size(&group.pel, consumer.number))
-            pel_seek(&group.pel, &cursor, consumer.number, make_id(0, 0))
-            while True:
-                record = pel_next(&cursor)
-                if record is NULL:
-                    break
-                self.put_raw_id(record.id)
-        if with_zone:
-            self.put_zone(group)
-        return 0
-
-    cdef int put_nobody(self, Group group) except -1:
-        """Write the placeholder consumer of unowned entries."""
-        cdef PelCursor cursor
-        cdef PelRecord *record
-        self.put_bytes(group.free_name())
-        self.put_le64(0)
-        if self.stream_type >= 21:
-            self.put_le64(<uint64_t>-1)
-        self.put_length(group.pel.unowned)
-        pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
-        while True:
-            record = pel_next(&cursor)
-            if record is NULL:
-                return 0
-            if record.owner == NO_OWNER:
-                self.put_raw_id(record.id)
-
-    cdef int put_zone(self, Group group) except -1:
-        cdef PelCursor cursor
-        cdef PelRecord *record
-        self.put_length(group.pel.unowned)
-        pel_seek_oldest(&group.pel, &cursor)
-        record = pel_next(&cursor)
-        while record is not NULL and record.owner == NO_OWNER:
-            self.put_raw_id(record.id)
-            record = pel_next(&cursor)
-        return 0
-
-    cdef int put_idempotency(self, Stream stream) except -1:
-        self.put_length(stream.idmp_duration)
-        self.put_length(stream.idmp_maxsize)
-        if stream.idempotency is None:
-            self.put_length(0)
-        else:
-            self.put_length(<uint64_t>stream.idempotency.producer_count)
-            for pid, iids in stream.idempotency.producers():
-                self.put_bytes(pid)
-                self.put_length(<uint64_t>len(iids))
-                for iid, (ms, seq) in iids:
-                    self.put_bytes(iid)
-                    self.put_id(make_id(ms, seq))
-        self.put_length(stream.iids_added)
-        return self.put_length(stream.iids_duplicates)
-
-    cdef int note_losses(self, Stream stream) except -1:
-        """Count the parts of a stream that the form cannot hold."""
-        cdef Group group
-        cdef Consumer consumer
-        if stream.iids_added or stream.iids_duplicates or stream.idempotency is not None:
-            self.lose("idempotent producers")
-        if (stream.idmp_duration, stream.idmp_maxsize) != self.options.default_idmp:
-            self.lose("idempotency settings")
-        if self.stream_type < 21:
-            for group in stream.groups.values():
-                for consumer in group.consumers.values():
-                    if consumer.active_ms != consumer.seen_ms:
-                        self.lose("active times of consumers")
-                        return 0
-        return 0
+    cdef int put_type(self, ValueType type) except -1:
+        return self.put_byte(<uint8_t>type.rdb_type(self.version))
 
     cdef int lose(self, str what) except -1:
         self.losses[what] = self.losses.get(what, 0) + 1
@@ -469,6 +223,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_key(self, Slot slot, long long now_ms) except -1:
+        cdef ValueType type
         if slot.expire_at_ms >= 0:
             self.put_byte(OP_EXPIRE_MS)
             self.put_le64(<uint64_t>slot.expire_at_ms)
@@ -478,9 +233,10 @@ cdef class RdbWriter:
         elif self.options.access_counts:
             self.put_byte(OP_FREQUENCY)
             self.put_byte(slot.uses)
-        self.put_type(slot.value)
+        type = type_at(slot.type_number)
+        self.put_type(type)
         self.put_bytes(slot.key)
-        self.put_value(slot.value)
+        type.save(self, slot.value)
         self.keys_written += 1
         if self.progress is not None and self.keys_written % KEYS_BETWEEN_REPORTS == 0:
             self.progress(self.keys_written)
@@ -501,13 +257,6 @@ cdef class RdbWriter:
             self.put_byte(<uint8_t>(self.version >> (8 * i)))
         self.put_le64(crc64(PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)))
         return PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used)
-
-
-cdef inline bint has_live(const StreamNode *node) noexcept nogil:
-    """Whether a node has an entry that is not deleted."""
-    cdef int64_t live
-    lp_get_int(node.lp + LP_HEADER, &live)
-    return live > 0
 
 
 cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil:
@@ -531,13 +280,14 @@ cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil
 
 
 def dump_value(value, options=None):
-    """The payload of DUMP for a value, a Stream or bytes. O(bytes).
+    """The payload of DUMP for a value. O(bytes).
 
     options  WriteOptions, for form and compression
     """
+    cdef ValueType type = type_at(number_of(value))
     cdef RdbWriter writer = RdbWriter(None, options)
-    writer.put_type(value)
-    writer.put_value(value)
+    writer.put_type(type)
+    type.save(writer, value)
     return writer.finish_payload()
 
 

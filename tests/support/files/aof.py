@@ -25,12 +25,14 @@ from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.serve.families import FAMILIES
+from streamd.values import VALUE_TYPES
 
 from ..commands.handler import HandlerContext, make_context, run
 
-for family in FAMILIES:
-    if family.startswith("data."):
-        importlib.import_module(f"streamd.{family}")  # importing them registers their handlers
+for family in [f"streamd.{each}" for each in FAMILIES if each.startswith("data.")]:
+    importlib.import_module(family)  # importing them registers their handlers
+for family in [each for value_type in VALUE_TYPES for each in value_type.families]:
+    importlib.import_module(family)
 
 __all__ = ["FailingDisk", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
 
@@ -82,7 +84,7 @@ class Store:
             raise UnknownCommandError(f"Unknown command '{args[0].decode('latin-1')}'")
 
     def load_rdb(self) -> LoadRdb:
-        options = RdbOptions(drop_expired=False, registry=self.context.idempotency)
+        options = RdbOptions(drop_expired=False, context=self.context)
 
         def load(path: str, file: FileIO) -> Generator[int, None, int]:
             size = os.fstat(file.fileno()).st_size

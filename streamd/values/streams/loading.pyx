@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reading a stream out of an RDB file or a payload: nodes, counters, groups, idempotent producers. Drawn in write.pyx.
+"""Reading a stream out of an RDB file or a payload: nodes, counters, groups, idempotent producers. Drawn in saving.pyx.
 
     nodes             window ──> Stream.adopt_node: a node's bytes go from the window, through the decoder if
                       compressed, straight into the block that the stream keeps
@@ -21,12 +21,14 @@ from streamd.engine.listpack cimport LP_SHORTEST_CONVERTED, lp_convert
 from streamd.engine.pel cimport NO_OWNER, pel_insert, pel_insert_unowned
 from streamd.engine.rax cimport load_be64
 from streamd.engine.stream cimport Stream
+from streamd.engine.value_type cimport ValueType
 from streamd.heap cimport free, realloc
 from streamd.persistence.rdb.codes cimport TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STREAM_4, TYPE_STREAM_5
 from streamd.persistence.rdb.window cimport Window
 
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.errors import one_line
+from streamd.values.streams.forms import BUILT_IN_IDMP
 
 __all__ = []
 
@@ -35,21 +37,31 @@ cdef enum:
     MAX_IDMP_DURATION = 86400
     MAX_IDMP_MAXSIZE = 10000
 
+cdef tuple BUILT_IN = (4096, 100, *BUILT_IN_IDMP)    # limits of nodes and of idempotency, unless settings say otherwise
+
 
 @cython.final
 cdef class StreamLoader:
     """Reads one stream after another from a window."""
 
-    def __init__(self, Window window not None, options):
-        self.window = window
-        self.options = options
-        self.registry = options.registry
-        if self.registry is None:
-            self.registry = IdempotencyRegistry()
+    def __init__(self, ValueType type not None, Window window not None, options):
+        super().__init__(type, window)
+        context = options.context
+        self.settings = BUILT_IN if context is None else (
+            context.stream_node_max_bytes, context.stream_node_max_entries,
+            context.stream_idmp_duration, context.stream_idmp_maxsize,
+        )
+        self.registry = IdempotencyRegistry() if context is None or options.is_apart else context.idempotency
+
+    def take_over(self, context):
+        context.idempotency.take(self.registry)
 
     def __dealloc__(self):
         free(self.pending)
         free(self.unowned)
+
+    cpdef object begin(self, int rdb_type):
+        return self.read(rdb_type)
 
     def read(self, int type):
         """Read a stream of this type into `value`; a generator that stops wherever a step may end."""
@@ -60,8 +72,7 @@ cdef class StreamLoader:
         cdef Consumer consumer
         cdef size_t at
         cdef int64_t offset
-        options = self.options
-        stream = Stream(options.node_max_bytes, options.node_max_entries, options.idmp_duration, options.idmp_maxsize)
+        stream = Stream(*self.settings)
         left = self.window.get_count()
         while left:
             length = stream.length
@@ -77,14 +88,14 @@ cdef class StreamLoader:
         if length != stream.length:
             self.window.corrupt(f"the number of live entries, {stream.length}", str(length), offset)
         offset = <int64_t>self.window.position()
-        last = self.window.get_id()
+        last = get_id(self.window)
         if id_cmp(last, stream.last_id) < 0:
             self.window.corrupt(f"an ID not below the last entry's, {show(stream.last_id)}", show(last), offset)
         added = length
         if type >= TYPE_STREAM_2:
-            self.window.get_id()      # the first entry's: known from the entries
+            get_id(self.window)      # the first entry's: known from the entries
             offset = <int64_t>self.window.position()
-            deleted = self.window.get_id()
+            deleted = get_id(self.window)
             if id_cmp(deleted, last) > 0:
                 self.window.corrupt(f"a deleted ID not above the last one, {show(last)}", show(deleted), offset)
             offset = <int64_t>self.window.position()
@@ -141,12 +152,6 @@ cdef class StreamLoader:
             self.get_idempotency(stream)
         self.value = stream
 
-    cdef Stream take(self):
-        """The last stream read, which the caller then owns."""
-        cdef Stream stream = self.value
-        self.value = None
-        return stream
-
     cdef int load_node(self, Stream stream) except -1:
         cdef int64_t offset = <int64_t>self.window.position()
         cdef StreamID master
@@ -161,7 +166,7 @@ cdef class StreamLoader:
         self.window.need(17)
         if self.window.at[0] == 16:
             self.window.at += 1
-            master = self.window.get_raw_id()
+            master = get_raw_id(self.window)
         else:
             text = self.window.get_bytes()
             if PyBytes_GET_SIZE(text) != 16:
@@ -197,7 +202,7 @@ cdef class StreamLoader:
         cdef Group group
         if name in stream.groups:
             self.window.corrupt("another group", f"'{one_line(name)}' a second time", offset)
-        last = self.window.get_id()
+        last = get_id(self.window)
         offset = <int64_t>self.window.position()
         if type >= TYPE_STREAM_2:
             read = self.window.get_count()
@@ -223,7 +228,7 @@ cdef class StreamLoader:
             self.pending = pending
             self.pending_room = room
         pending = self.pending + self.pending_count
-        pending.id = self.window.get_raw_id()
+        pending.id = get_raw_id(self.window)
         if self.pending_count and id_cmp(pending.id, (pending - 1).id) <= 0:
             self.window.corrupt(f"a pending entry above {show((pending - 1).id)}", show(pending.id), offset)
         pending.delivery_ms = self.get_time("a delivery time", 0)
@@ -250,7 +255,7 @@ cdef class StreamLoader:
         if type >= TYPE_STREAM_3:
             active_ms = self.get_time("the time when a consumer was active", -1)
         if seen_ms == 0 and active_ms <= 0 and type < TYPE_STREAM_5 and not name.strip(b"\0"):
-            return None        # see write.pyx
+            return None        # see saving.pyx
         consumer = group.add_consumer(name, seen_ms)
         consumer.active_ms = active_ms
         return consumer
@@ -258,7 +263,7 @@ cdef class StreamLoader:
     cdef size_t get_owned(self, uint32_t owner, size_t first) except? 0:
         """Read the ID of a pending entry of a consumer, at `first` in the array or later; the place after it."""
         cdef int64_t offset = <int64_t>self.window.position()
-        cdef StreamID id = self.window.get_raw_id()
+        cdef StreamID id = get_raw_id(self.window)
         cdef size_t at = self.find_pending(id, first)
         if at == self.pending_count:
             self.window.corrupt("an entry pending in the group, in order of the IDs", show(id), offset)
@@ -272,7 +277,7 @@ cdef class StreamLoader:
     cdef int get_unowned(self) except -1:
         """Read the ID of an unowned pending entry."""
         cdef int64_t offset = <int64_t>self.window.position()
-        cdef StreamID id = self.window.get_raw_id()
+        cdef StreamID id = get_raw_id(self.window)
         cdef size_t at = self.find_pending(id, 0)
         if at == self.pending_count:
             self.window.corrupt("an entry pending in the group", show(id), offset)
@@ -367,7 +372,7 @@ cdef class StreamLoader:
             while iids:
                 offset = <int64_t>self.window.position()
                 iid = self.window.get_bytes()
-                id = self.window.get_id()
+                id = get_id(self.window)
                 if stream.idempotency.find(pid, iid) is not None:
                     self.window.corrupt("another IID", f"'{one_line(iid)}' a second time", offset)
                 stream.idempotency.record(pid, iid, (id.ms, id.seq))
@@ -384,6 +389,21 @@ cdef int compare_places(const void *left, const void *right) noexcept nogil:
     if a.place != b.place:
         return -1 if a.place < b.place else 1
     return -1 if a.at < b.at else 1
+
+
+cdef StreamID get_id(Window window) except *:
+    """Read an ID of two lengths."""
+    cdef StreamID id
+    id.ms = window.get_count()
+    id.seq = window.get_count()
+    return id
+
+
+cdef inline StreamID get_raw_id(Window window) except *:
+    """Read an ID of 16 bytes."""
+    window.need(16)
+    window.at += 16
+    return make_id(load_be64(window.at - 16), load_be64(window.at - 8))
 
 
 cdef str show(StreamID id):

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Reading a stream out of an RDB file. See load_stream.pyx."""
+"""Reading a stream out of an RDB file. See loading.pyx."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
 from streamd.engine.stream cimport Stream
-from streamd.persistence.rdb.window cimport Window
+from streamd.persistence.rdb.value_loader cimport ValueLoader
 
 
 cdef struct Pending:
@@ -25,12 +25,9 @@ cdef struct Unowned:
 
 
 @cython.final
-cdef class StreamLoader:
-    cdef Window window
-    cdef object options                       # LoadOptions
+cdef class StreamLoader(ValueLoader):
+    cdef tuple settings                       # of new streams
     cdef object registry                      # IdempotencyRegistry
-    cdef bint is_strict                       # refuse what Redis 8.8 refuses of payloads, and loads from files
-    cdef Stream value                         # the last one read
     cdef Pending *pending                     # owned; of the group being read
     cdef size_t pending_count
     cdef size_t pending_room
@@ -38,7 +35,6 @@ cdef class StreamLoader:
     cdef size_t unowned_count
     cdef size_t unowned_room
 
-    cdef Stream take(self)
     cdef int load_node(self, Stream stream) except -1
     cdef Group get_group(self, Stream stream, int type)
     cdef int get_pending(self) except -1

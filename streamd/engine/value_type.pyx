@@ -1,0 +1,164 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""ValueType: what there is to know of one type of value, said once.
+
+A type is one object of a class derived from ValueType, which overrides what differs from the base class. Everything
+that meets values of any type (databases, snapshots, append-only files, memory, DEBUG, commands of any key) asks it, and
+knows no type by name.
+
+A slot holds the number of its value's type, one byte: the place of the type in a table, where it is found at once. The
+table is that of the process, filled by `register`; streamd/values lists the types of streamd. A value's type follows
+from its Python class, so no two types share one.
+
+A type may be written in Python: the compiled methods call what overrides them.
+"""
+
+from libc.stdlib cimport calloc
+
+__all__ = ["ValueType", "find_type", "register", "registered_types", "type_of"]
+
+value_types = <TypeTable *>calloc(1, sizeof(TypeTable))
+if value_types is NULL:
+    raise MemoryError
+
+
+cdef class ValueType:
+    """One type of value. A class derived from it overrides what differs.
+
+    name          as TYPE reports it
+    value_class   the Python class of its values
+    frees_slowly  large values are freed in the background: they have `free_effort()` and `detach()`, see LazyFree
+    sizes_name    what INFO keysizes calls the counts of its values by `size`; None: they are not counted
+    rdb_types     type bytes of values in RDB streams
+    annotations   kinds of the annotations that `rewrite` writes
+    families      names of the modules that declare its commands
+    """
+
+    def __init__(self, bytes name not None, type value_class not None, *, bint frees_slowly=False, str sizes_name=None,
+                 tuple rdb_types not None=(), tuple annotations not None=(), tuple families not None=()):
+        self.name = name
+        self.value_class = value_class
+        self.frees_slowly = frees_slowly
+        self.sizes_name = sizes_name
+        self.rdb_types = rdb_types
+        self.annotations = annotations
+        self.families = families
+        self.number = -1
+
+    # --- Memory ----------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t weigh(self, object value, int *found) except -1:
+        """`weight`, and the class of `size` in `found` (NO_SIZE: none)."""
+        cdef Py_ssize_t size = self.size(value)
+        found[0] = NO_SIZE if size == NO_SIZE else size_class(size)
+        return self.weight(value)
+
+    cpdef Py_ssize_t weight(self, object value) except -1:
+        """Bytes of memory that the database counts for a value: they must not change as long as it is there."""
+        raise NotImplementedError
+
+    cpdef Py_ssize_t size(self, object value) except? NO_SIZE:
+        """What values are counted by: length or elements; NO_SIZE: they are not. It must not change either."""
+        return NO_SIZE
+
+    cpdef long long memory(self, object value) except -1:
+        """Bytes of memory of a value, all of them (MEMORY USAGE)."""
+        return self.weight(value)
+
+    # --- In a database ---------------------------------------------------------------------------------------------
+
+    cpdef bytes encoding(self, bytes key, object value, int hint):
+        """How Redis would store a value, as OBJECT ENCODING reports it; hint: what its record holds for the type."""
+        return self.name
+
+    cpdef int moved_hint(self, bytes key, object value, int hint) except -1:
+        """The hint for a value of `key` that is copied or moved to another key."""
+        return hint
+
+    cpdef object copy(self, object value):
+        """A value that shares nothing with `value` that changes."""
+        return value
+
+    # --- In files --------------------------------------------------------------------------------------------------
+
+    cpdef int rdb_type(self, int version) except -1:
+        """The type byte in an RDB stream of this version of the format."""
+        return self.rdb_types[0]
+
+    cpdef int save(self, object writer, object value) except -1:
+        """Write a value, without its type byte, to an RdbWriter."""
+        raise NotImplementedError
+
+    cpdef object loader(self, object window, object options):
+        """What reads values of its `rdb_types` from a Window: a ValueLoader. options: LoadOptions."""
+        raise NotImplementedError
+
+    cpdef int rewrite(self, object writer, bytes key, object value) except -1:
+        """Write the commands that recreate a value to a CommandWriter."""
+        raise NotImplementedError
+
+    cpdef object restore_state(self, object db, list args, bytes kind, list numbers):
+        """Apply an annotation of a file of commands; what is not understood is skipped.
+
+        args     the preceding command
+        kind     one of `annotations`
+        numbers  what follows it
+        """
+
+    # --- Observation -----------------------------------------------------------------------------------------------
+
+    def metrics(self, host):
+        """What reads the metrics of its values for the server `host`: a ValueMetrics; None: there are none."""
+
+    def history(self, host):
+        """What samples its values for the last hour: its `sample(slices)` takes one; None: nothing does."""
+
+    # --- DEBUG -----------------------------------------------------------------------------------------------------
+
+    cpdef long long serialized_length(self, object value) except -1:
+        """About how many bytes a value takes in a file."""
+        return self.memory(value)
+
+    cpdef bytes digest(self, object value, bytes digest):
+        """`digest`, with all of a value mixed in, see streamd/digests.py."""
+        raise NotImplementedError
+
+
+# --- The table -------------------------------------------------------------------------------------------------------
+
+
+def registered_types():
+    """All types, in the order of their numbers."""
+    return [<ValueType>value_types.types[number] for number in range(value_types.count)]
+
+
+def register(ValueType type not None):
+    """Add a type to the table, once and for all. Raises ValueError when another has its class, name or type bytes."""
+    for other in registered_types():
+        if other is type:
+            return
+        if other.value_class is type.value_class or other.name == type.name or {*other.rdb_types} & {*type.rdb_types}:
+            raise ValueError(f"two types of value are too alike: {other.name.decode()}, {type.name.decode()}")
+    if value_types.count == MAX_TYPES:
+        raise ValueError("too many types of value")
+    type.number = value_types.count
+    KEPT.append(type)
+    value_types.types[type.number] = <PyObject *>type
+    value_types.classes[type.number] = <PyObject *>type.value_class
+    value_types.count += 1
+
+
+cdef list KEPT = []     # the types in the table, which only borrows them
+
+
+def type_of(value):
+    """The type of a value; TypeError when there is none."""
+    return type_at(number_of(value))
+
+
+def find_type(bytes name not None):
+    """The type with a name, or None."""
+    return next((type for type in registered_types() if type.name == name), None)
+
+
+cdef int refuse_value(object value) except -1:
+    raise TypeError(f"no type of value has the class {type(value).__name__}")

@@ -1,0 +1,19 @@
+"""The types of values: a room for each, and the list of all of them.
+
+A room holds all that there is about its type: what values are in memory, their commands, their form in files, what their waiting
+clients wait for. Its ValueType declares it to the rest of the server, which knows no type by name.
+"""
+
+from __future__ import annotations
+
+from streamd.engine.value_type import register
+from streamd.values.streams.stream_type import StreamType
+from streamd.values.strings.string_type import StringType
+
+__all__ = ["VALUE_TYPES"]
+
+VALUE_TYPES = (StringType(), StreamType())
+"""All types, those first of which there are most keys."""
+
+for _type in VALUE_TYPES:
+    register(_type)

@@ -1,0 +1,190 @@
+"""The metrics of streams, their groups and consumers, read in slices between which clients are served.
+
+Costs are bounded by the settings metrics-max-streams and metrics-max-consumers, and by the constants below.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from streamd.core.host import Host
+from streamd.core.slices import Slices
+from streamd.engine.database import Database
+from streamd.engine.delivery import lag, next_unread
+from streamd.engine.glob import Glob
+from streamd.engine.group import Group
+from streamd.engine.stream import Stream
+from streamd.observe.metrics.exposition import escaped
+from streamd.observe.metrics.families import Family
+from streamd.stream_state import EARLIEST_MS, ConsumerState, GroupState, StreamState
+
+__all__ = ["CONSUMER", "GROUP", "STREAM", "StreamMetrics"]
+
+KEYS_PER_SCRAPE = 100_000
+"""Keys that are looked at to find streams; where there are more, the next scrape goes on."""
+KEYS_PER_STEP = 500
+PENDING_LOOKED_AT = 1000
+"""Pending entries of a group whose deliveries are counted."""
+
+STREAM = {
+    "entries": Family("streamd_stream_entries", "gauge", "Entries of a stream, labels `db` and `stream`."),
+    "memory": Family("streamd_stream_memory_bytes", "gauge", "Memory of a stream and its groups."),
+    "added": Family("streamd_stream_entries_added", "counter", "Entries added to a stream: its rate is what comes in."),
+    "removed": Family("streamd_stream_entries_removed", "counter", "Entries trimmed or deleted."),
+    "last": Family("streamd_stream_last_entry_timestamp_seconds", "gauge", "When its last entry was added, by its ID."),
+}
+GROUP = {
+    "lag": Family(
+        "streamd_group_lag_entries", "gauge", "Entries that a group has not read, labels `db`, `stream`, `group`."
+    ),
+    "lag_s": Family("streamd_group_lag_seconds", "gauge", "How long the first of them has been waiting, by its ID."),
+    "read": Family(
+        "streamd_group_entries_read", "counter", "Entries that a group has read: its rate is what goes out."
+    ),
+    "pending": Family("streamd_group_pending_entries", "gauge", "Entries delivered and not acknowledged."),
+    "oldest": Family("streamd_group_oldest_pending_seconds", "gauge", "The age of the oldest of them, by its ID."),
+    "often": Family(
+        "streamd_group_often_delivered_entries",
+        "gauge",
+        "Those delivered more than metrics-max-deliveries times, of the first 1,000.",
+    ),
+    "consumers": Family("streamd_group_consumers", "gauge", "Consumers of a group."),
+}
+CONSUMER = {
+    "pending": Family(
+        "streamd_consumer_pending_entries", "gauge", "Pending entries of a consumer, label `consumer` as well."
+    ),
+    "seen": Family("streamd_consumer_last_seen_timestamp_seconds", "gauge", "When a consumer last asked for entries."),
+}
+
+
+class StreamMetrics:
+    """Reads the streams that the settings ask for (ValueMetrics)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._known: dict[tuple[int, bytes], None] = {}
+        self._scanned = (0, 0)
+        self._has_more = False
+        self.left_out: dict[str, int] = {}
+
+    async def read(self, slices: Slices) -> dict[Family, list[str]]:
+        """The samples of all streams that are read, by metric, as they are written."""
+        lines: dict[Family, list[str]] = {
+            family: [] for families in (STREAM, GROUP, CONSUMER) for family in families.values()
+        }
+        config = self._host.config
+        await self._find_streams(slices)
+        consumers_left, consumers_left_out = config.metrics_max_consumers, 0
+        for index, key in list(self._known):
+            database = self._host.databases[index]
+            stream = None if database.is_overdue(key) else database.peek(key)
+            if type(stream) is not Stream:
+                self._known.pop((index, key), None)
+                continue
+            labels = f'{{db="{index}",stream="{escaped(key)}"'
+            now_ms = int(time.time() * 1000)
+            add_stream(lines, labels, StreamState(
+                key=key, length=stream.length, entries_added=stream.entries_added, first_id=None,
+                last_id=stream.last_entry_id, bytes=stream.memory_usage(),
+            ))  # fmt: skip
+            for group in list(stream.groups.values()):
+                state = state_of(stream, group, now_ms, consumers_left)
+                consumers_left -= len(state.consumers)
+                consumers_left_out |= len(state.consumers) < state.consumer_count
+                often = (
+                    group.count_delivered_above(config.metrics_max_deliveries, PENDING_LOOKED_AT)
+                    if state.pending
+                    else 0
+                )
+                add_group(lines, f'{labels},group="{escaped(group.name)}"', state, often, now_ms)
+                await slices.breathe()
+            await slices.breathe()
+        self.left_out = {"streams": int(self._has_more), "consumers": int(consumers_left_out)}
+        return lines
+
+    async def _find_streams(self, slices: Slices) -> None:
+        """Look for the streams that the settings ask for. They stay known, in the order in which they were found."""
+        config = self._host.config
+        glob, most = Glob(config.metrics_streams.encode("utf-8", "surrogateescape")), config.metrics_max_streams
+        for index, key in list(self._known):
+            if not glob.match(key) or len(self._known) > most:
+                del self._known[index, key]
+        self._has_more = False
+        databases = [database for database in self._host.databases if len(database)]
+        left = KEYS_PER_SCRAPE
+        for database, cursor in self._round(databases):
+            while left > 0:
+                cursor, slots = database.slots(cursor, KEYS_PER_STEP)
+                left -= KEYS_PER_STEP
+                for slot in slots:
+                    place = database.index, slot.key
+                    if type(slot.value) is Stream and place not in self._known and glob.match(slot.key):
+                        if len(self._known) >= most:
+                            self._has_more = True
+                        else:
+                            self._known[place] = None
+                await slices.breathe()
+                self._scanned = database.index, cursor
+                if not cursor:
+                    break
+
+    def _round(self, databases: list[Database]) -> Iterator[tuple[Database, int]]:
+        """The databases from where the last scrape has stopped, each with the cursor to begin with."""
+        index, cursor = self._scanned
+        later = [database for database in databases if database.index >= index]
+        for database in [*later, *(each for each in databases if each.index < index)]:
+            yield database, cursor if database.index == index else 0
+
+
+def state_of(stream: Stream, group: Group, now_ms: int, most_consumers: int) -> GroupState:
+    """A group as it is, with the first of its consumers."""
+    consumers = group.consumers
+    return GroupState(
+        name=group.name,
+        last_delivered=group.last_delivered_id,
+        entries_read=group.entries_read if group.entries_read >= 0 else None,
+        lag=lag(stream, group),
+        next_id=next_unread(stream, group),
+        pending=group.pending_count,
+        oldest_pending=group.oldest_pending_id,
+        consumer_count=len(consumers),
+        consumers=[
+            ConsumerState(each.name, group.pending_count_of(each.name), now_ms - each.seen_ms)
+            for each in list(consumers.values())[:most_consumers]
+        ] if most_consumers > 0 else [],
+    )  # fmt: skip
+
+
+def add_stream(lines: dict[Family, list[str]], labels: str, state: StreamState) -> None:
+    lines[STREAM["entries"]].append(f"streamd_stream_entries{labels}}} {state.length}\n")
+    lines[STREAM["memory"]].append(f"streamd_stream_memory_bytes{labels}}} {state.bytes}\n")
+    lines[STREAM["added"]].append(f"streamd_stream_entries_added_total{labels}}} {state.entries_added}\n")
+    lines[STREAM["removed"]].append(
+        f"streamd_stream_entries_removed_total{labels}}} {state.entries_added - state.length}\n"
+    )
+    if state.last_id is not None and state.last_id[0] >= EARLIEST_MS:
+        lines[STREAM["last"]].append(
+            f"streamd_stream_last_entry_timestamp_seconds{labels}}} {state.last_id[0] / 1000!r}\n"
+        )
+
+
+def add_group(lines: dict[Family, list[str]], labels: str, state: GroupState, often: int, now_ms: int) -> None:
+    lag_s, oldest_s = state.lag_s(now_ms), state.oldest_pending_s(now_ms)
+    if state.lag is not None:
+        lines[GROUP["lag"]].append(f"streamd_group_lag_entries{labels}}} {state.lag}\n")
+    if lag_s is not None:
+        lines[GROUP["lag_s"]].append(f"streamd_group_lag_seconds{labels}}} {lag_s!r}\n")
+    if state.entries_read is not None:
+        lines[GROUP["read"]].append(f"streamd_group_entries_read_total{labels}}} {state.entries_read}\n")
+    lines[GROUP["pending"]].append(f"streamd_group_pending_entries{labels}}} {state.pending}\n")
+    if oldest_s is not None:
+        lines[GROUP["oldest"]].append(f"streamd_group_oldest_pending_seconds{labels}}} {oldest_s!r}\n")
+    lines[GROUP["often"]].append(f"streamd_group_often_delivered_entries{labels}}} {often}\n")
+    lines[GROUP["consumers"]].append(f"streamd_group_consumers{labels}}} {state.consumer_count}\n")
+    for consumer in state.consumers:
+        own = f'{labels},consumer="{escaped(consumer.name)}"'
+        lines[CONSUMER["pending"]].append(f"streamd_consumer_pending_entries{own}}} {consumer.pending}\n")
+        seen_s = (now_ms - consumer.idle_ms) / 1000
+        lines[CONSUMER["seen"]].append(f"streamd_consumer_last_seen_timestamp_seconds{own}}} {seen_s!r}\n")

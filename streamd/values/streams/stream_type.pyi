@@ -1,0 +1,14 @@
+from typing import final
+
+from streamd.core.host import Host
+from streamd.engine.value_type import ValueType
+from streamd.values.streams.history import StreamHistory
+from streamd.values.streams.metrics import StreamMetrics
+
+__all__ = ["StreamType"]
+
+@final
+class StreamType(ValueType):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+    def metrics(self, host: Host) -> StreamMetrics: ...
+    def history(self, host: Host) -> StreamHistory: ...

@@ -1,0 +1,15 @@
+# cython: language_level=3
+"""What clients that wait for streams ask. See waiting.pyx."""
+
+cimport cython
+
+from streamd.core.question cimport Question
+
+
+@cython.final
+@cython.no_gc
+cdef class GroupQuestion(Question):
+    pass
+
+
+cdef Question stream_question(bytes group, bint claims)

@@ -1,0 +1,51 @@
+# cython: language_level=3
+"""What clients that wait for streams ask of the values of their keys.
+
+Readers without a group ask for a stream: whatever else happens to the key, they keep waiting. The consumers of a group
+wait in line for its entries, and are also run when the key was removed or replaced by another type, since their
+requests then fail. Entries released by XNACK go to the first waiter that claims, wherever it is in line.
+"""
+
+cimport cython
+
+from streamd.core.question cimport Question
+from streamd.engine.group cimport Group
+from streamd.engine.ids cimport id_cmp
+from streamd.engine.stream cimport Stream
+
+__all__ = ["GroupQuestion"]
+
+cdef Question ANY_STREAM = Question(Stream)
+
+
+cdef Question stream_question(bytes group, bint claims):
+    """What XREAD (group: None) and XREADGROUP wait for. claims: pending entries, too, which an idle time may yield."""
+    cdef GroupQuestion made
+    if group is None:
+        return ANY_STREAM
+    made = GroupQuestion.__new__(GroupQuestion)
+    made.value_class = Stream
+    made.line = group
+    made.passes = claims
+    return made
+
+
+@cython.final
+@cython.no_gc
+cdef class GroupQuestion(Question):
+    """Whether the group named `line` has new entries."""
+
+    cdef bint is_met(self, object value, bint is_first) except -1:
+        cdef Group group
+        # The first is run in any case, as in Redis: its consumer is created again if it was deleted. Who claims finds
+        # out by itself.
+        if is_first or type(value) is not Stream or self.passes:
+            return True
+        group = (<Stream>value).groups.get(self.line)
+        return group is None or (
+            (<Stream>value).length and id_cmp((<Stream>value).last_live_id(), group.last_id) > 0
+        )
+
+    cdef bint lets_pass(self, object value) except -1:
+        cdef Group group = (<Stream>value).groups.get(self.line) if type(value) is Stream else None
+        return group is not None and group.pel.unowned

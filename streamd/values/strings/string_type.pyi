@@ -1,0 +1,13 @@
+from typing import final
+
+from streamd.engine.value_type import ValueType
+
+__all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "StringType"]
+
+ENCODING_BY_VALUE: int
+ENCODING_BY_LENGTH: int
+ENCODING_RAW: int
+
+@final
+class StringType(ValueType):
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
