@@ -1,7 +1,8 @@
 """What pyproject.toml cannot say: every `.pyx` below streamd/ is an extension module, and is compiled once.
 
-Compiled modules are kept in build/, by the compiler, its flags, Python and Cython. A later build takes those from there whose sources,
-and what other modules declare, have not changed since: `./install -e .` after `./install` compiles nothing.
+Compiled modules are kept in the folder $STREAMD_MODULES (default: build/), by the compiler, its flags, Python and Cython. A later build
+takes those from there whose sources, and what other modules declare, have not changed since: `./install -e .` after `./install` compiles
+nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class BuildOnce(build_ext):
     def kept(self, ext: Extension) -> Path:
         """Where a module is kept."""
         name = os.path.basename(self.get_ext_fullpath(ext.name))
-        return ROOT / "build" / f"modules-{conditions()}" / ext.name.replace(".", "/") / name
+        folder = Path(os.environ.get("STREAMD_MODULES") or ROOT / "build")
+        return folder / f"modules-{conditions()}" / ext.name.replace(".", "/") / name
 
     def takes_kept(self, ext: Extension) -> bool:
         """Copy a kept module; returns whether there is one."""
