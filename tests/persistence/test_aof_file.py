@@ -117,7 +117,7 @@ def test_the_time_is_noted_once_a_second(tmp_path: Path) -> None:
 def test_what_cannot_be_a_command_is_not_half_appended(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store())
     aof.buffer.append(0, ADD, NOW)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="arguments are bytes"):
         aof.buffer.take_effects([Effect(0, ADD), Effect(3, [b"XADD", "s"])], NOW)  # type: ignore[list-item]
     aof.buffer.append(3, ADD, NOW)
     aof.flush()
@@ -137,7 +137,10 @@ def test_nothing_is_appended_while_it_is_off(tmp_path: Path) -> None:
 
 def test_a_buffer_that_is_being_written_takes_nothing(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store())
-    with memoryview(aof.buffer), pytest.raises(BufferError):
+    with (
+        memoryview(aof.buffer),
+        pytest.raises(BufferError, match="the bytes of the append-only file are being written"),
+    ):
         aof.buffer.append(0, ADD, NOW)
     aof.buffer.check_invariants()
     aof.close()

@@ -161,7 +161,10 @@ def test_the_first_error_reply_ends_a_run(server: Server) -> None:
 
 
 def test_a_connection_that_the_server_closes_is_reported(server: Server) -> None:
-    with open_connections(server.port) as socks, pytest.raises(ConnectionError):
+    with (
+        open_connections(server.port) as socks,
+        pytest.raises(ConnectionError, match="the server has closed a connection"),
+    ):
         run_loop(socks, Requests([make_request("QUIT")]), 2)
 
 
@@ -256,7 +259,7 @@ def test_a_server_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(servers, "END_DEADLINE_S", 0.01)
     with start_server("streamd") as stopped:
         os.kill(stopped.pid, signal.SIGSTOP)
-    with pytest.raises(ProcessLookupError):
+    with pytest.raises(ProcessLookupError, match="No such process"):
         os.kill(stopped.pid, 0)
 
 

@@ -85,7 +85,7 @@ def test_a_file_may_have_lines_that_the_whole_server_knows(tmp_path: Path) -> No
 
 
 def test_nobody_there_is_not_healthy() -> None:
-    with pytest.raises(NoConnectionError):
+    with pytest.raises(NoConnectionError, match="Could not connect to"):
         health(["--port", "1"], {})
 
 

@@ -158,7 +158,7 @@ def test_a_look_at_all_slots_leaves_what_has_expired(db: Database) -> None:
 
 def test_adding_a_key_that_is_there_is_refused(db: Database) -> None:
     db.add(b"k", b"1")
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="b'k'"):
         db.add(b"k", b"2")
     assert db.find(b"k") == b"1"
     db.check_invariants()
@@ -422,7 +422,7 @@ def test_expired_keys_that_are_held_are_missing_and_there() -> None:
     db.add(b"a", b"new")
     assert (db.find(b"a"), db.expiry(b"a"), len(db), db.expired_keys) == (b"new", -1, 2, 1)
     assert db.random_key() == b"a"
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="b'a'"):
         db.add(b"a", b"again")
     db.check_invariants()
     db.holds_expired = False

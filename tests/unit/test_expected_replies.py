@@ -51,5 +51,5 @@ def test_a_connection_that_ends_is_an_error(ends: tuple[Connection, socket.socke
     connection, server = ends
     server.sendall(QUEUED)
     server.close()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError, match="6379 broke: it was closed by the server"):
         connection.expect(QUEUED * 3)

@@ -66,7 +66,7 @@ def test_set_options(text: str, want: SetOptions) -> None:
      "IFEQ a ifeq b", "IFNE a NX", "IFDNE a XX GET", "PERSIST", "GET EX"],
 )  # fmt: skip
 def test_set_options_that_are_refused(text: str) -> None:
-    with pytest.raises(OptionSyntaxError):
+    with pytest.raises(OptionSyntaxError, match="ERR syntax error"):
         SetOptions.parse(words(text))
 
 
@@ -150,7 +150,7 @@ def test_times_of_set(text: bytes, unit: str, want: int | None) -> None:
 
 
 def test_a_time_is_an_integer() -> None:
-    with pytest.raises(NotIntegerError):
+    with pytest.raises(NotIntegerError, match="ERR value is not an integer or out of range"):
         expiry_at_ms(b"1.5", "EX", 0, "set")
 
 
@@ -249,9 +249,9 @@ def test_scan_options() -> None:
     assert ScanOptions.parse([]) == ScanOptions(None, 10, None)
     assert ScanOptions.parse(words("match a MATCH * count 5 TYPE STREAM")) == ScanOptions(b"*", 5, b"stream")
     for text in ("FOO", "FOO x", "COUNT", "MATCH", "COUNT 0", "COUNT -1", "COUNT 0 COUNT 1"):
-        with pytest.raises(OptionSyntaxError):
+        with pytest.raises(OptionSyntaxError, match="ERR syntax error"):
             ScanOptions.parse(words(text))
-    with pytest.raises(NotIntegerError):
+    with pytest.raises(NotIntegerError, match="ERR value is not an integer or out of range"):
         ScanOptions.parse(words("COUNT x FOO"))
 
 

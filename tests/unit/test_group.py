@@ -70,7 +70,7 @@ def test_pending_entries_are_listed_by_id(group: Group) -> None:
     assert [record[0] for record in group.pending(consumer=b"a")] == [(1, 0), (3, 0), (5, 0)]
     assert group.pending((6, 0)) == []
     assert (group.pending_count, group.pending_count_of(b"b")) == (5, 2)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="b'nobody'"):
         group.pending(consumer=b"nobody")
 
 
@@ -100,7 +100,7 @@ def test_the_number_of_a_deleted_consumer_can_be_used_again(group: Group) -> Non
 def test_an_entry_cannot_be_restored_twice_or_for_nobody(group: Group) -> None:
     with pytest.raises(ValueError, match="1-0 is pending already"):
         group.restore_pending((1, 0), b"b", delivery_ms=0, delivery_count=1)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="b'nobody'"):
         group.restore_pending((9, 0), b"nobody", delivery_ms=0, delivery_count=1)
     group.check_invariants()
 

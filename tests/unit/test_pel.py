@@ -250,9 +250,9 @@ def test_a_walk_does_not_outlive_its_records() -> None:
     walks = [pel.walk(1), pel.walk()]
     pel.drop_owner(1)
     for walk in walks:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="the records walked may be gone"):
             next(walk)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="walks come from PelProbe"):
         PelWalk()
 
 

@@ -50,7 +50,7 @@ def test_effects_of_one_unit_are_enclosed_with_the_select_inside(stream: Replica
 
 
 def test_an_effect_that_cannot_be_encoded_leaves_nothing_behind(stream: ReplicationStream) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="Expected bytes, got int"):
         stream.take_effects([Effect(1, XADD), Effect(2, [b"SET", 1])], 0)  # type: ignore[list-item]
     assert (stream.offset, stream.recent(1)) == (0, b"")
     stream.take_effects([Effect(1, XADD)], 0)
@@ -121,7 +121,7 @@ class Backlog(RuleBasedStateMachine):
     @rule(sizes=st.lists(st.sampled_from([1, 16384, 40000]), min_size=1, max_size=4))
     def fail_to_write(self, sizes: list[int]) -> None:
         commands = [*([b"SET", b"x" * size] for size in sizes), [b"SET", 1]]
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="Expected bytes, got int"):
             self.stream.take_effects([Effect(0, command) for command in commands], 0)  # type: ignore[arg-type]
 
     @rule(size=st.sampled_from([16 << 10, 40_000, 100_000]))

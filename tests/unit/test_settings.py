@@ -402,7 +402,9 @@ def test_an_embedded_server_is_configured_with_values_of_python() -> None:
 
 
 def test_an_embedded_server_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(UnknownSettingError):
+    with pytest.raises(
+        UnknownSettingError, match="there is no setting strem_node_max_entries; did you mean stream_node_max_entries"
+    ):
         Config.for_embedding({"strem_node_max_entries": 5})
     with pytest.raises(ConfigError, match="argument must be 'yes' or 'no'"):
         Config.for_embedding({"appendonly": 2})

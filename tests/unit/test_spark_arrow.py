@@ -161,7 +161,7 @@ def test_errors_and_other_bytes() -> None:
         b"*1\r\n*2\r\n$3\r\n5-1\r\n*1\r\n",
     ):
         decoder = decoder_of(DEFAULT_SCHEMA)
-        with pytest.raises(ProtocolError):
+        with pytest.raises(ProtocolError, match="the server's answer is not a reply to XRANGE"):
             feed(decoder, wrong)
 
 

@@ -47,7 +47,10 @@ def test_without_java_it_is_said_how_to_get_one() -> None:
 @pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2", "16"])
 def test_an_old_java_is_none(version: str, nothing_installed: Path) -> None:
     java_that_says(nothing_installed, version)
-    with pytest.raises(JavaMissingError):
+    with pytest.raises(
+        JavaMissingError,
+        match="Install one: `apt-get install openjdk-17-jre-headless`, or without the system's packages: ",
+    ):
         find_java()
 
 

@@ -192,9 +192,9 @@ def test_an_entry_has_at_least_one_field_of_bytes() -> None:
     stream = Stream()
     with pytest.raises(ValueError, match="at least one field"):
         stream.append([], (1, 1))
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="fields and values are bytes"):
         stream.append([(b"f", None)], (1, 1))  # type: ignore[list-item]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="Expected bytes, got str"):
         stream.append([("f", b"v")], (1, 1))  # type: ignore[list-item]
     assert len(stream) == 0
 
@@ -412,9 +412,9 @@ def test_trimmed_nodes_that_nobody_takes_are_freed_with_the_stream() -> None:
 
 
 def test_trimming_needs_one_strategy() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="either max_length or min_id"):
         Stream().trim()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="either max_length or min_id"):
         Stream().trim(max_length=1, min_id=(1, 1))
 
 
