@@ -21,12 +21,12 @@ a test compares this list with the tree:
 
     archive        archive_errors
     client         caller, client_errors, place
-    console        connection, sessions
+    console        inner_client, sessions
     core           http_guard, listening
     data           migration
     importing      peers, run
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
-    replication    connection
+    replication    handshake
     serve          tls
     settings       config, kinds
     spark          spark_errors, source: offsets, planner

@@ -14,7 +14,7 @@ from streamd.cli.one_line import say
 from streamd.client.place import Place
 from streamd.errors import StreamdError
 from streamd.watching.case import Thresholds
-from streamd.watching.doctor import KINDS, Diagnosis, diagnose
+from streamd.watching.diagnosis import KINDS, Diagnosis, diagnose
 from streamd.watching.reading import Limits
 
 __all__ = ["DEFAULT_URL", "command", "place_at", "with_port"]

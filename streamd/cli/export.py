@@ -112,7 +112,7 @@ def in_folder(names: list[str], form: str, to: str) -> list[str]:
 
 def refuse_files(paths: list[str]) -> None:
     """Raise click.ClickException for a file that is there, or for one beside it that belongs to an export."""
-    from streamd.transfer.loading import STATE_SUFFIX
+    from streamd.transfer.load_files import STATE_SUFFIX
 
     for path in paths:
         for each in (path, path + STATE_SUFFIX):
@@ -123,7 +123,7 @@ def export(connection: Connection, place: ConnectionOptions, name: str, form: st
     """One stream to a file. Raises StreamdError, OSError."""
     from streamd.client.points import parse_entry_id
     from streamd.disk import Disk, replace_file
-    from streamd.transfer.loading import STATE_SUFFIX
+    from streamd.transfer.load_files import STATE_SUFFIX
     from streamd.transfer.stream_copy import read_state
 
     state = read_state(connection, name)

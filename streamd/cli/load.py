@@ -1,4 +1,4 @@
-"""`streamd load`: the rows of files to streams. The work is done in `streamd/transfer/loading.py`."""
+"""`streamd load`: the rows of files to streams. The work is done in `streamd/transfer/load_files.py`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def command(
     with errors_in_one_line():
         from streamd.client.options import ConnectionOptions
         from streamd.transfer.files import Roles
-        from streamd.transfer.loading import LoadSettings, find_files, load
+        from streamd.transfer.load_files import LoadSettings, find_files, load
 
         files = find_files(paths, form)
         settings = LoadSettings(

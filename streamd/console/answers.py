@@ -3,7 +3,7 @@
 /                     the page
 /FILE                 its other files
 /api/session          GET who is logged in; POST log in; DELETE log out
-/api/NAME             as declared: streams.py, server.py, actions.py, tail.py
+/api/NAME             as declared: streams.py, server_figures.py, actions.py, follow.py
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 from aiohttp import web
 
 from streamd.client.caller import ReplyError
-from streamd.console import actions, findings, keys, search, server, streams, tail
+from streamd.console import actions, doctor_findings, follow, other_keys, search, server_figures, streams
 from streamd.console.asked import ANSWERS, Asked, read_query
-from streamd.console.connection import GoneError
 from streamd.console.guard import HEADERS, RefusedError, check
+from streamd.console.inner_client import GoneError
+from streamd.console.json_bytes import read_bytes
 from streamd.console.sessions import LoginError, Session, Sessions
-from streamd.console.values import read_bytes
 from streamd.core.host import Host
 from streamd.core.http_port import break_off, write
 from streamd.observe.history import History
@@ -44,7 +44,7 @@ TYPES: Mapping[str, str] = {
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
-DECLARING = (actions, findings, keys, search, server, streams, tail)
+DECLARING = (actions, doctor_findings, follow, other_keys, search, server_figures, streams)
 """What they declare is in ANSWERS."""
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
-from streamd.console.connection import Connection
 from streamd.console.guard import RefusedError
+from streamd.console.inner_client import Connection
+from streamd.console.json_bytes import read_bytes
 from streamd.console.sessions import Session, Sessions
-from streamd.console.values import read_bytes
 from streamd.core.host import Host
 from streamd.entry_id import parse_id
 from streamd.integers import INT32_MAX, INT64_MAX

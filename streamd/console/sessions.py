@@ -16,8 +16,8 @@ from typing import Any
 
 from streamd.client.caller import ReplyError
 from streamd.client.replies import as_text
-from streamd.console.connection import Connection, GoneError, Peer
 from streamd.console.guard import RefusedError
+from streamd.console.inner_client import Connection, GoneError, Peer
 from streamd.core.host import Host
 from streamd.core.http_guard import find_crowding, network_of
 from streamd.errors import StreamdError

@@ -14,10 +14,10 @@ from typing import Any
 from streamd.client.caller import ReplyError
 from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
-from streamd.console.connection import Connection, Reply
 from streamd.console.guard import RefusedError
+from streamd.console.inner_client import Connection, Reply
+from streamd.console.json_bytes import shown, shown_start
 from streamd.console.sessions import FoundKeys
-from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
 from streamd.entry_id import format_id
 from streamd.stream_state import ID, GroupState, StreamState

@@ -1,4 +1,4 @@
-"""What a server runs in: `ThreadHost`, a thread of this process; `ProcessHost`, a process of its own (see child.py).
+"""What a server runs in: `ThreadHost`, a thread of this process; `ProcessHost`, a process of its own (see hosted.py).
 
 Both begin to start when created, without waiting, and have the same interface: `wait`, `port`, `stop`, `kill`,
 `is_over`.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 INSIDE_TIMEOUT_S = 60.0
 UNSAVED = "not all of the data could be written to the disk"
-START_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from streamd.embedded.child import main; main()"
+START_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from streamd.embedded.hosted import main; main()"
 
 
 class Host(Protocol):

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from streamd.client.caller import ReplyError
 from streamd.client.place import Place
+from streamd.importing.as_replica import Replica, State, find_obstacle
 from streamd.importing.copying import Copied, copy_keys
 from streamd.importing.peers import ImportFailedError, Peer, check_source, check_target, keys_of, version_of
-from streamd.importing.replica import Replica, State, find_obstacle
 from streamd.importing.survey import Survey, survey
 
 __all__ = ["ImportStoppedError", "Plan", "Screen", "Signals", "run_import"]

@@ -22,7 +22,7 @@ from streamd.errors import ReplicationError
 from streamd.integers import find_count
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
-from streamd.replication.connection import Connection
+from streamd.replication.handshake import Connection
 
 __all__ = ["Header", "Parser", "Spool", "pieces_of", "read_header"]
 

@@ -16,7 +16,7 @@ from streamd.absent.absent_fields import AbsentFields
 from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
-from streamd.console.endpoint import Console
+from streamd.console.console_port import Console
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.listening import ListenError

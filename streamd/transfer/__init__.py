@@ -4,5 +4,5 @@ read_options.py      what to read; partitions.py and density.py cut it, ranges.p
 write_options.py     how to write; chunk_delivery.py, with marked.py each row once
 stream_copy.py       the state of a stream besides its entries: groups, pending entries, counters; read, kept in a file, restored
 files.py             Parquet, Arrow, CSV and JSON Lines as batches of rows that can be encoded as XADD
-loading.py           files into streams, each row once however often the load is killed and repeated
+load_files.py        files into streams, each row once however often the load is killed and repeated
 """

@@ -23,8 +23,8 @@ from support.servers import Server, eventually, free_port, python_environment
 import streamd.console
 import streamd.embedded
 from streamd.console.asked import ANSWERS, Asked
-from streamd.console.connection import Connection, GoneError
-from streamd.console.endpoint import Console
+from streamd.console.console_port import Console
+from streamd.console.inner_client import Connection, GoneError
 from streamd.core.host import Host
 from streamd.embedded.hosts import ThreadHost
 

@@ -28,7 +28,7 @@ from support.pages.illnesses import (
 from support.servers import Server, eventually, free_port, python_environment
 
 from streamd.watching.case import Thresholds
-from streamd.watching.doctor import KINDS
+from streamd.watching.diagnosis import KINDS
 from streamd.watching.findings import SEVERITIES
 from streamd.watching.reading import Limits
 

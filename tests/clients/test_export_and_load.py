@@ -24,7 +24,7 @@ from streamd import disk  # noqa: E402
 from streamd.cli.subcommands import program  # noqa: E402
 from streamd.client.client_errors import UnreachableError  # noqa: E402
 from streamd.client.connection import Connection  # noqa: E402
-from streamd.transfer import loading as load_module  # noqa: E402
+from streamd.transfer import load_files as load_module  # noqa: E402
 from streamd.transfer import stream_copy  # noqa: E402
 from streamd.transfer.files import FORMATS  # noqa: E402
 

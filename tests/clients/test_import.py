@@ -21,7 +21,7 @@ import redis
 from support.servers import Server, eventually, find_oracle, free_port, python_environment, wait_for_start
 
 from streamd.client.place import Place
-from streamd.importing import replica
+from streamd.importing import as_replica
 from streamd.importing.peers import ImportFailedError
 from streamd.importing.run import Plan, run_import
 
@@ -520,7 +520,7 @@ class Interfering(Silent):
 def test_what_a_target_says_about_its_link_is_told(
     source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "FAILING_S", 0.5)
+    monkeypatch.setattr(as_replica, "FAILING_S", 0.5)
     with client_of(source) as client:
         client.set("a", 1)
     screen = Interfering(source)
@@ -535,7 +535,7 @@ def test_what_a_target_says_about_its_link_is_told(
 def test_a_source_that_the_target_does_not_reach(
     source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "SILENT_S", 0.5)
+    monkeypatch.setattr(as_replica, "SILENT_S", 0.5)
     screen = Silent()
     with (
         put_back(target),

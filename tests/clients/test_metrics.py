@@ -19,7 +19,7 @@ from support.tools import find_tool
 
 import streamd.embedded
 from streamd.errors import ConfigError
-from streamd.observe.metrics.families import OF_INFO
+from streamd.observe.metrics.metric_families import OF_INFO
 from streamd.values.streams.metrics import CONSUMER, GROUP, STREAM
 
 pytestmark = pytest.mark.long

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from streamd.observe.metrics.families import Family
+from streamd.observe.metrics.metric_families import Family
 
 __all__ = ["Exposition", "labels_text"]
 

@@ -16,7 +16,7 @@ from streamd.core.slices import Slices
 from streamd.engine.value_type import registered_types
 from streamd.observe.info import Info
 from streamd.observe.metrics.exposition import Exposition, escaped
-from streamd.observe.metrics.families import (
+from streamd.observe.metrics.metric_families import (
     COMMAND,
     DURATION,
     ERRORS,

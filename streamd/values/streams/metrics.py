@@ -16,7 +16,7 @@ from streamd.engine.glob import Glob
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 from streamd.observe.metrics.exposition import escaped
-from streamd.observe.metrics.families import Family
+from streamd.observe.metrics.metric_families import Family
 from streamd.stream_state import EARLIEST_MS, ConsumerState, GroupState, StreamState
 
 __all__ = ["CONSUMER", "GROUP", "STREAM", "StreamMetrics"]

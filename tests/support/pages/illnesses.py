@@ -18,7 +18,7 @@ import redis
 from streamd.client.place import Place
 from streamd.protocol.inline import split_line
 from streamd.watching.case import Thresholds
-from streamd.watching.doctor import Diagnosis, diagnose
+from streamd.watching.diagnosis import Diagnosis, diagnose
 from streamd.watching.findings import Finding
 from streamd.watching.reading import Limits
 

@@ -15,9 +15,9 @@ from typing import Any
 from streamd.client.caller import NoConnectionError, Reply, ReplyError
 from streamd.client.place import Place
 from streamd.console.asked import Asked, answers
-from streamd.console.connection import Connection, GoneError
+from streamd.console.inner_client import Connection, GoneError
 from streamd.watching.case import Thresholds
-from streamd.watching.doctor import Diagnosis, examine
+from streamd.watching.diagnosis import Diagnosis, examine
 from streamd.watching.reading import Limits, Reader, Request
 
 __all__: list[str] = []

@@ -9,8 +9,8 @@ from typing import Any
 from streamd.client.caller import ReplyError
 from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
+from streamd.console.json_bytes import shown, shown_start
 from streamd.console.streams import allowed
-from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
 from streamd.settings.table import by_name
 from streamd.watching.reading import parse_info

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from streamd.client.caller import ReplyError
 from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
-from streamd.console.connection import Connection, GoneError
 from streamd.console.guard import HEADERS, RefusedError
+from streamd.console.inner_client import Connection, GoneError
 from streamd.console.streams import entry_json, page_size
 from streamd.core.http_port import break_off, write
 from streamd.core.slices import Slices

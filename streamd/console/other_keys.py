@@ -7,8 +7,8 @@ from typing import Any
 from streamd.client.caller import ReplyError
 from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
+from streamd.console.json_bytes import shown, shown_start
 from streamd.console.streams import PER_SCAN, WHOLE_VALUE_SHOWN, allowed
-from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
 
 __all__: list[str] = []
