@@ -42,13 +42,13 @@ OPTIMIZATION = {
     "-Os": (
         "arrow.casts", "arrow.recast", "core.args", "core.capability", "core.histogram", "core.keyspace",
         "core.transaction", "data.streams.arguments", "data.streams.splitting", "data.streams.xdel",
-        "data.streams.xgroup", "data.streams.xinfo", "debug.crash", "engine.flushed", "engine.lcs",
+        "data.streams.xgroup", "data.streams.xinfo", "debug.crash", "engine.flushed",
         "engine.listener", "engine.pel_check", "engine.pel_probe", "engine.split", "engine.stream_remains",
         "memory.eviction", "observe.monitor", "observe.rates", "persistence.aof.command_writer",
         "persistence.rdb.codes", "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write",
         "pubsub.events", "replication.durability", "replication.refusals", "scripting.functions",
         "scripting.lua", "scripting.sandbox", "scripting.scripts", "scripting.stage",
-        "values.streams.rewriting", "values.streams.saving",
+        "values.streams.rewriting", "values.streams.saving", "values.strings.lcs",
     ),
 }  # fmt: skip
 """Modules, below streamd, that are not compiled with -O2: those in which most of the time of a request is spent, where what more

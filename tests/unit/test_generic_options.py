@@ -13,11 +13,11 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 
 from streamd.core.spec import table
 from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor
-from streamd.data.strings.long_double import LongDouble
-from streamd.data.strings.set_options import SetOptions, expiry_at_ms
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 from streamd.serve.families import load_all
+from streamd.values.strings.long_double import LongDouble
+from streamd.values.strings.set_options import SetOptions, expiry_at_ms
 
 load_all()
 

@@ -10,9 +10,9 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 from support.commands.observed import run_observed
 
 from streamd.core.spec import table
-from streamd.data.strings import increx  # noqa: F401
 from streamd.engine.stream import Stream
 from streamd.errors import WrongTypeError
+from streamd.values.strings import increx  # noqa: F401
 
 GREATEST, LEAST = 2**63 - 1, -(2**63)
 SYNTAX = "ERR syntax error"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamd.engine.lcs import common_length, common_runs
+from streamd.values.strings.lcs import common_length, common_runs
 
 TEXTS = st.one_of(st.text("ab", max_size=200), st.text("abcdefgh", max_size=140)).map(str.encode)
 

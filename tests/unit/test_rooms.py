@@ -329,7 +329,7 @@ def test_the_imports_of_the_package_are_seen() -> None:
         ("persistence/rdb/x.py", "from streamd.persistence import aof", True),
         ("persistence/aof/x.py", "from streamd.persistence.rdb.read import x", False),
         ("persistence/x.py", "from streamd.persistence.aof import file", False),
-        ("data/streams/x.pyx", "from streamd.data.strings cimport x", True),
+        ("values/streams/x.pyx", "from streamd.values.strings cimport x", True),
         ("spark/source/x.py", "from streamd.spark.sink.writer import x", True),
         ("archive/x.py", 'import importlib\nimportlib.import_module("streamd.spark.session")', True),
         ("archive/x.py", 'from importlib import import_module\nimport_module(".session", "streamd.spark")', True),

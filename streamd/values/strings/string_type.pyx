@@ -32,10 +32,9 @@ cdef class StringType(ValueType):
     def __init__(self):
         super().__init__(
             b"string", bytes, sizes_name="strings_sizes", rdb_types=(TYPE_STRING,),
-            families=(
-                "streamd.data.strings.frequent", "streamd.data.strings.strings", "streamd.data.strings.increx",
-                "streamd.data.strings.lcs_command",
-            ),
+            families=tuple([
+                "streamd.values.strings." + name for name in ("get_set", "string_commands", "increx", "lcs_command")
+            ]),
         )
 
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:

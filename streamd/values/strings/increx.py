@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, double, integer, key, oneof, optional, string, token, unix_time
-from streamd.data.strings.set_options import UNITS, expiry_at_ms
-from streamd.data.strings.strings import find_string_for_write
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.integers import INT64_MAX, INT64_MIN
+from streamd.values.strings.set_options import UNITS, expiry_at_ms
 from streamd.values.strings.stored import change_string
+from streamd.values.strings.string_commands import find_string_for_write
 from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 
 __all__ = ["IncrexOptions"]
@@ -105,7 +105,7 @@ class IncrexOptions(NamedTuple):
     ),
 )  # fmt: skip
 def increx(ctx: Context, args: list[bytes]) -> None:
-    from streamd.data.strings.increx_numbers import Range, number_text, read_number, rounded
+    from streamd.values.strings.increx_numbers import Range, number_text, read_number, rounded
 
     name = args[1]
     options = IncrexOptions.parse(args[2:])

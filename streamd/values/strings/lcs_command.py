@@ -7,8 +7,8 @@ from typing import NamedTuple
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, integer, key, optional, token
-from streamd.engine.lcs import common_length, common_runs
 from streamd.errors import CommandError, OptionSyntaxError
+from streamd.values.strings.lcs import common_length, common_runs
 
 __all__ = ["LcsOptions"]
 

@@ -1,4 +1,4 @@
-"""Strings: the commands related to SET and GET, which are in frequent.pyx. A string is a Python `bytes` object in the database.
+"""Strings: the commands related to SET and GET, which are in get_set.pyx. A string is a Python `bytes` object in the database.
 
 streamd is not a store of strings; these commands exist because every client library, tool and test of Redis uses some
 of them, and because streams need keys of another type beside them. Behaviour: Redis 8.6, as seen on a running server.
@@ -23,7 +23,11 @@ from streamd.core.spec import (
     token,
     unix_time,
 )
-from streamd.data.strings.set_options import (
+from streamd.digests import xxh3_hex
+from streamd.engine.listener import EVENTS
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
+from streamd.integers import INT32_MAX
+from streamd.values.strings.set_options import (
     COMPARISONS,
     UNITS,
     SetOptions,
@@ -31,10 +35,6 @@ from streamd.data.strings.set_options import (
     is_met,
     operand_of,
 )
-from streamd.digests import xxh3_hex
-from streamd.engine.listener import EVENTS
-from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
-from streamd.integers import INT32_MAX
 from streamd.values.strings.stored import append_string, change_string, set_string
 from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_RAW
 
@@ -82,7 +82,7 @@ def check_length(ctx: Context, length: int) -> None:
 
 
 def set_with_options(ctx: Context, args: list[bytes]) -> None:
-    """A SET with options; the command is declared in frequent.pyx."""
+    """A SET with options; the command is declared in get_set.pyx."""
     name, value = args[1], args[2]
     options = SetOptions.parse(args[3:])
     at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "set")
@@ -428,7 +428,7 @@ def msetex(ctx: Context, args: list[bytes]) -> None:
     args=(key(), double("increment")),
 )  # fmt: skip
 def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
-    from streamd.data.strings.long_double import LongDouble
+    from streamd.values.strings.long_double import LongDouble
 
     present = find_string_for_write(ctx, args[1])
     number = LongDouble() if present is None else LongDouble.parse(present)

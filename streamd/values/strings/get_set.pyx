@@ -10,8 +10,8 @@ from libc.stdint cimport INT64_MIN, int64_t
 from streamd.core.args cimport require_int64
 from streamd.core.context cimport Context
 from streamd.core.spec import KeysAt, command, integer, key, oneof, optional, string, token
-from streamd.data.strings.set_options import EXPIRATIONS, SetOptions
-from streamd.data.strings.strings import set_with_options
+from streamd.values.strings.set_options import EXPIRATIONS, SetOptions
+from streamd.values.strings.string_commands import set_with_options
 from streamd.errors import CommandError, WrongTypeError
 from streamd.numbers cimport INT64_ROOM, put_int64
 from streamd.values.strings.stored cimport change_string, set_string
