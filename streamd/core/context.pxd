@@ -19,6 +19,18 @@ cdef class BlockRequest:
     cdef readonly bint can_unblock
 
 
+@cython.final
+cdef class Frame:
+    # For whom a command runs, and how: what one command that runs in the middle of another has of its own.
+    cdef object client
+    cdef Database db
+    cdef ReplyWriter reply
+    cdef list effects
+    cdef long long now_ms
+    cdef bint in_transaction
+    cdef bint is_replaying
+
+
 cdef class Context:
     cdef public Database db               # the selected database
     cdef public list databases            # all databases, by index
@@ -39,5 +51,16 @@ cdef class Context:
     cdef public unsigned long long stream_idmp_maxsize
     cdef public bint has_xnack            # the readers of propagated commands know XNACK (rdb-form)
     cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
+    cdef Frame frame(self)
+    cdef int go_back(self, Frame frame) except -1
     cpdef block_on(self, object request)
     cpdef int propagate(self, list args) except -1
+
+
+cdef inline int act_for(Context context, object client, Database db, ReplyWriter reply) except -1:
+    """A command begins: for whom, on which database, and where its reply goes. Its effects are none so far."""
+    context.client = client
+    context.db = db
+    context.reply = reply
+    context.effects = None
+    return 0

@@ -39,10 +39,37 @@ cdef class BlockRequest:
         self.can_unblock = can_unblock
 
 
+@cython.final
+@cython.no_gc          # it lives no longer than a command
+@cython.freelist(4)
+cdef class Frame:
+    pass
+
+
 cdef class Context:
     def __cinit__(self):
         self.idempotency = IdempotencyRegistry()
         self.parts = {}
+
+    cdef Frame frame(self):
+        """For whom the running command runs, and how; `go_back` takes it up again after others have run."""
+        cdef Frame frame = Frame.__new__(Frame)
+        frame.client = self.client
+        frame.db = self.db
+        frame.reply = self.reply
+        frame.effects = self.effects
+        frame.now_ms = self.now_ms
+        frame.in_transaction = self.in_transaction
+        frame.is_replaying = self.is_replaying
+        return frame
+
+    cdef int go_back(self, Frame frame) except -1:
+        act_for(self, frame.client, frame.db, frame.reply)
+        self.effects = frame.effects
+        self.now_ms = frame.now_ms
+        self.in_transaction = frame.in_transaction
+        self.is_replaying = frame.is_replaying
+        return 0
 
     cpdef block_on(self, object request):
         """Make the client wait for `request` (a BlockRequest); the handler returns without a reply."""

@@ -6,7 +6,7 @@ from cpython.ref cimport PyObject
 from streamd.core.blocking cimport BlockedClients
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
-from streamd.core.context cimport Context
+from streamd.core.context cimport Context, Frame
 from streamd.core.keyspace cimport Keyspace
 from streamd.core.route cimport Route, Routes
 from streamd.core.transaction cimport Transactions
@@ -44,12 +44,7 @@ cdef class UnitState:
     cdef int unit_flags
     cdef list pending
     cdef bint has_redirected
-    cdef object client
-    cdef Database db
-    cdef ReplyWriter reply
-    cdef list effects
-    cdef long long now_ms
-    cdef bint in_transaction
+    cdef Frame frame
     cdef long long aside_us
 
 

@@ -35,7 +35,7 @@ from streamd.core.client cimport (
     TRACKING, Client,
 )
 from streamd.core.clock cimport monotonic_us, wall_ms
-from streamd.core.context cimport BlockRequest, Context
+from streamd.core.context cimport BlockRequest, Context, Frame, act_for
 from streamd.core.effects cimport EVERYWHERE, REPLICAS, Effects
 from streamd.core.histogram cimport Histogram
 from streamd.core.keyspace cimport Keyspace
@@ -369,12 +369,10 @@ cdef class Dispatcher(Turn):
 
     cdef int execute(self, Client client, list args) except -1:
         """Check one request and run it."""
-        cdef Route route
-        cdef Py_ssize_t argc = len(args)
-        route = self.routes.find(args)
+        cdef Route route = self.routes.find(args)
         if route is None:
             return self.reject(client, None, args, self.routes.explain_unknown(args))
-        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+        if not route.accepts(len(args)):
             return self.reject(client, route, args, route.wrong_arity)
         if (client.state or self.state) and self.gate(client, route, args):
             return 0
@@ -533,19 +531,10 @@ cdef class Dispatcher(Turn):
     cdef int run_inner(self, Client client, Route route, list args) except -1:
         """Run one command as a part of the running one, on behalf of `client`, which has no connection.
 
-        Nothing waits, time stands still, and the effects belong to the running unit. `restore` must follow.
+        Nothing waits, time stands still, and the effects belong to the running unit. The context's `go_back` follows.
         """
         self.ended_us = monotonic_us()
         return self.perform(client, route, args)
-
-    def restore(self, Client client not None, bint in_transaction):
-        """The running command of `client` goes on after `run_inner`; it is not propagated itself."""
-        cdef ServerContext context = self.context
-        context.client = client
-        context.db = client.db
-        context.reply = client.reply
-        context.effects = []
-        context.in_transaction = in_transaction
 
     @property
     def is_busy(self):
@@ -561,12 +550,7 @@ cdef class Dispatcher(Turn):
         unit.unit_mark = self.unit_mark
         unit.has_run_transaction = self.has_run_transaction
         unit.unit_flags = self.unit_flags
-        unit.client = context.client
-        unit.db = context.db
-        unit.reply = context.reply
-        unit.effects = context.effects
-        unit.now_ms = context.now_ms
-        unit.in_transaction = context.in_transaction
+        unit.frame = context.frame()
         unit.aside_us = self.ended_us
         unit.pending = self.effects.pending
         unit.has_redirected = self.effects.has_redirected
@@ -588,12 +572,8 @@ cdef class Dispatcher(Turn):
         self.unit_flags = unit.unit_flags
         self.effects.pending = unit.pending
         self.effects.has_redirected = unit.has_redirected
-        context.client = unit.client
-        context.db = unit.db
-        context.reply = unit.reply
-        context.effects = unit.effects
-        context.now_ms = context.db.now_ms = unit.now_ms
-        context.in_transaction = unit.in_transaction
+        context.go_back(unit.frame)
+        context.db.now_ms = context.now_ms
         self.ended_us = unit.aside_us
         return 0
 
@@ -750,10 +730,7 @@ cdef class Dispatcher(Turn):
         cdef size_t mark = client.reply.length
         cdef unsigned long long dirty = context.dirty
         cdef int db_index = client.db.index
-        context.client = client
-        context.db = client.db
-        context.reply = client.reply
-        context.effects = None
+        act_for(context, client, client.db, client.reply)
         if not context.in_transaction:
             context.now_ms = (self.ended_us + self.wall_offset_us) // 1000
         context.db.now_ms = context.now_ms
@@ -786,35 +763,22 @@ cdef class Dispatcher(Turn):
         the command does not exist or the number of arguments is wrong, which terminates Redis.
         """
         cdef ServerContext context = self.context
-        cdef Client outer_client = context.client
-        cdef Database outer_db = context.db
-        cdef ReplyWriter outer_reply = context.reply
-        cdef list outer_effects = context.effects
-        cdef bint was_in_transaction = context.in_transaction
-        cdef Route route
-        cdef Py_ssize_t argc = len(args)
-        route = self.routes.find(args)
+        cdef Frame outer
+        cdef Route route = self.routes.find(args)
         if route is None:
             raise UnknownCommandError(self.routes.explain_unknown(args))
-        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+        if not route.accepts(len(args)):
             raise UnknownCommandError(route.wrong_arity)
-        context.client = client
-        context.db = client.db
-        context.reply = client.reply
-        context.effects = None
-        context.now_ms = wall_ms()
+        outer = context.frame()
+        act_for(context, client, client.db, client.reply)
+        context.now_ms = outer.now_ms = wall_ms()   # time does not go back afterwards
         context.db.now_ms = context.now_ms
         context.is_replaying = context.in_transaction = True
         try:
             route.handler(context, args)
         finally:
             client.reply.truncate(0)
-            context.is_replaying = False
-            context.in_transaction = was_in_transaction
-            context.client = outer_client
-            context.db = outer_db
-            context.reply = outer_reply
-            context.effects = outer_effects
+            context.go_back(outer)
 
     cdef int serve_ready(self) except -1:
         """Serve the clients that wait for keys that have changed."""

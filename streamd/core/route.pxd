@@ -44,6 +44,10 @@ cdef class Route:
 
     cdef int reset_statistics(self) except -1
 
+    cdef inline bint accepts(self, Py_ssize_t argc) noexcept:
+        """Whether a request may have so many arguments, its name included."""
+        return self.arity == argc or (self.arity < 0 and argc >= -self.arity)
+
 
 @cython.final
 cdef class Routes:

@@ -31,6 +31,7 @@ import logging
 
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
+from streamd.core.context cimport act_for
 from streamd.core.dispatch cimport BUSY, HAS_MONITORS, PAUSED, REFUSING, Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.redaction import redacted
@@ -199,8 +200,6 @@ cdef class PrimaryClient(Client):
             self.follower.stream_refused()
         for db in context.databases:
             db.keeps_expired = True
-        context.client = self
-        context.reply = self.unsent
         context.is_replaying = context.in_transaction = True
         context.is_propagating = False
         self.dispatcher.executing = self
@@ -223,7 +222,7 @@ cdef class PrimaryClient(Client):
         cdef Py_ssize_t argc = len(args)
         if route is None:
             self.follower.stream_unknown(args, self.dispatcher.routes.explain_unknown(args))
-        elif route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+        elif not route.accepts(argc):
             self.follower.stream_unknown(args, route.wrong_arity)
         elif route is self.multi:
             self.queued = []
@@ -260,9 +259,8 @@ cdef class PrimaryClient(Client):
         cdef Database db = self.db
         cdef unsigned long long dirty = context.dirty
         cdef long long started = dispatcher.ended_us
-        context.db = db
+        act_for(context, self, db, self.unsent)
         context.now_ms = db.now_ms = (started + dispatcher.wall_offset_us) // 1000
-        context.effects = None
         db.touch_on_access = True
         self.last_command = route.command
         dispatcher.executing_args = <PyObject *>args

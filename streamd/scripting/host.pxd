@@ -2,6 +2,7 @@
 """The script that runs, and the server around it. See host.pyx."""
 
 from streamd.core.client cimport Client
+from streamd.core.context cimport Frame
 from streamd.core.dispatch cimport Dispatcher
 from streamd.core.effects cimport Destination
 from streamd.core.route cimport Route
@@ -29,7 +30,7 @@ cdef class ScriptHost:
     cdef readonly bytes name            # the script's SHA1, or the function's name
     cdef readonly list request          # the request that runs it
     cdef long long started_us           # monotonic
-    cdef bint was_in_transaction        # before it began
+    cdef Frame outer                    # of the command that runs it
     cdef bint is_read_only              # it may not write
     cdef bint checks_memory             # there was no room when it began
     cdef public bint has_written        # it has called a command that writes

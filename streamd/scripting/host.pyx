@@ -97,7 +97,7 @@ cdef class ScriptHost:
         self.has_written = self.is_killed = self.is_slow = False
         self.destination = EVERYWHERE
         self.started_us = monotonic_us()
-        self.was_in_transaction = dispatcher.context.in_transaction
+        self.outer = dispatcher.context.frame()
         dispatcher.context.in_transaction = True
         self.actor.act_for(caller)
         self.actor.reply.resp = 2
@@ -130,7 +130,9 @@ cdef class ScriptHost:
 
     cdef int end(self) except -1:
         """It has ended."""
-        self.dispatcher.restore(self.caller, self.was_in_transaction)
+        self.dispatcher.context.go_back(self.outer)
+        self.dispatcher.context.effects = []    # what it has called is propagated, not the command that runs it
+        self.outer = None
         self.actor.reply.truncate(0)
         self.caller = None
         self.request = None
@@ -146,12 +148,12 @@ cdef class ScriptHost:
         """Run a command for the script; its reply is in `actor.reply`. Raises CommandError if it may not run."""
         cdef Dispatcher dispatcher = self.dispatcher
         cdef Route route = dispatcher.routes.find(args)
-        cdef Py_ssize_t argc = len(args), before
+        cdef Py_ssize_t before
         cdef str refusal
         self.actor.reply.truncate(0)
         if route is None:
             self.reject(None, "ERR Unknown Redis command called from script")
-        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+        if not route.accepts(len(args)):
             self.reject(route, "ERR Wrong number of args calling Redis command from script")
         if route.flags & NO_SCRIPT and (not dispatcher.trusts_scripts or route.flags & NEEDS_CONNECTION):
             self.reject(route, "ERR This Redis command is not allowed from script")
@@ -208,10 +210,9 @@ cdef class ScriptHost:
         """redis.acl_check_cmd: whether the caller may run a request; the answer as text, or an error's."""
         cdef Dispatcher dispatcher = self.dispatcher
         cdef Route route = dispatcher.routes.find(args)
-        cdef Py_ssize_t argc = len(args)
         if route is None:
             return "ERR Invalid command passed to redis.acl_check_cmd()"
-        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+        if not route.accepts(len(args)):
             return "ERR Wrong number of args for redis.acl_check_cmd()"
         if not self.caller.state & LIMITED or self.caller.user.permissions.find_denial(route.index, args) is None:
             return "yes"
