@@ -1,18 +1,18 @@
-/* The model of failover_protocol.py in C: a hundred times faster, for searches of hundreds of millions of states.
+/* The model of protocol.py in C: a hundred times faster, for searches of hundreds of millions of states.
  *
  *     search DURABLE FAULTS WRITES KINDS OFF          go through all states; write how many there are, and a way to a loss
  *     search DURABLE FAULTS WRITES KINDS OFF steps    read states; write how many steps each has, and where they lead
  *
  * KINDS are faults that may happen, OFF are rules that are switched off: words, separated by commas. Input and output are binary.
  *
- * failover_protocol.py is the definition, and says what everything means and why. Functions have its names and its order, and
+ * protocol.py is the definition, and says what everything means and why. Functions have its names and its order, and
  * tests/model/test_failover_search.py compares all steps of both. Not here: texts of steps, `Anything`, `watches` and `calm`, and
  * so what nodes hear of Sentinels. The decisions of standing.py are written out in `begin`, `greet` and `lead`.
  *
  * A state is a struct of bytes without gaps. Entries of a log: below 64 a view, from 64 on a write. Views of a tidy state are even
  * numbers, so there is room for one between any two, and a set of views is a word of 64 bits.
  *
- * Of states that were found, the search keeps hashes of 64 bits: of 22 million, two share one with a chance of 1 in 76,000, and then
+ * Of states that were found, the search keeps hashes of 64 bits: of 93 million, two share one with a chance of 1 in 4,000, and then
  * the second is left out. States that wait for their turn are in files.
  */
 

@@ -1,4 +1,4 @@
-"""The search of failover_protocol.py for many states: in C (failover_search.c), compiled when it is first used.
+"""The search of protocol.py for many states: in C (search.c), compiled when it is first used.
 
     python -m tests.support.failover.search --faults 3 --writes 1
 
