@@ -1,1 +1,1 @@
-"""Commands about features that this server does not have, answered as clients expect: the cluster, modules."""
+"""Features that are not supported (the cluster, modules, other data types): their commands, settings and fields of INFO."""

@@ -1,7 +1,8 @@
-"""AbsentFields: the lines of INFO about what this server does not have, as far as tools are known to ask for them."""
+"""AbsentFields: the lines of INFO about features that are not supported, as far as tools are known to read them."""
 
 from __future__ import annotations
 
+import streamd.absent.settings  # noqa: F401  (declares them)
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
@@ -15,7 +16,7 @@ DEFRAGMENTATION = (
 
 
 class AbsentFields(Capability):
-    """Clusters, modules, and the defragmentation of memory: there are none."""
+    """Clusters, modules, and the defragmentation of memory."""
 
     info = {
         "clients": (Field("cluster_connections", 0),),

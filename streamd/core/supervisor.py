@@ -73,7 +73,7 @@ class Supervisor:
 def _send(address: str, message: bytes) -> None:
     """Send to a path, or with `@` before it to an abstract name; raises OSError."""
     if not address.startswith(("/", "@")):
-        raise OSError(errno.EPROTO, "no socket of systemd's")
+        raise OSError(errno.EPROTO, "NOTIFY_SOCKET is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(SEND_TIMEOUT_S)
         sender.sendto(message, "\0" + address[1:] if address[0] == "@" else address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from streamd.core.foreign import FOREIGN_COMMANDS
+from streamd.absent.commands import FOREIGN_COMMANDS
 from streamd.core.spec import CommandTable, table
 from streamd.errors import ConfigError
 from streamd.settings.config import Config, directive
@@ -43,7 +43,7 @@ def renamed_table(config: Config) -> CommandTable:
 
 @directive("rename-command", words=2)
 def rename_command(config: Config, args: list[str]) -> None:
-    """Record a rename after trying it. Renaming a Redis command that does not exist here has no effect."""
+    """Record a rename after trying it. Renaming a command of Redis that is not supported has no effect."""
     old, new = args
     if old.lower() in FOREIGN_COMMANDS:
         return

@@ -16,9 +16,9 @@ from streamd.integers import INT32_MAX, INT32_MIN, INT64_MAX, UINT64_MAX
 
 __all__ = [
     "Boolean", "BufferLimit", "BufferLimits", "Choice", "Clamped", "Directory",
-    "Events", "Flags", "Integer", "Kind", "LocaleName", "Memory", "MemoryOrPercent", "NeverYes", "Octal", "OnFromStart", "OomMode", "OomScores",
-    "Percentiles", "PrimaryAddress", "Refused", "SavePoint", "SavePoints", "ShutdownFlags", "SlotStats", "Text", "Words",
-    "host_name", "ip_address", "node_name", "only_a_filename", "only_a_preload", "quote", "title_template",
+    "Events", "Flags", "Integer", "Kind", "Memory", "MemoryOrPercent", "Octal", "OomMode", "OomScores",
+    "Percentiles", "PrimaryAddress", "Refused", "SavePoint", "SavePoints", "ShutdownFlags", "Text", "Words",
+    "only_a_filename", "only_a_preload", "quote",
 ]  # fmt: skip
 
 
@@ -533,57 +533,6 @@ class PrimaryAddress(Kind):
         return "host and port, no one"
 
 
-class NeverYes(Boolean):
-    """bool; `yes` is refused for a reason"""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def parse(self, args: Sequence[str], old: Any) -> bool:
-        if super().parse(args, old):
-            raise Refused(self.reason)
-        return False
-
-    def domain(self) -> str:
-        return "no"
-
-
-class OnFromStart(Boolean):
-    """bool; CONFIG SET may turn it off, but not on"""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def check_change(self, old: bool, new: bool) -> None:
-        if new and not old:
-            raise Refused(self.reason)
-
-
-class LocaleName(Text):
-    """str: a locale that the system has; empty: that of the environment"""
-
-    def check_change(self, old: str, new: str) -> None:
-        import locale  # for this one check
-
-        before = locale.setlocale(locale.LC_COLLATE)
-        try:
-            locale.setlocale(locale.LC_COLLATE, new)
-        except (locale.Error, ValueError) as error:
-            raise Refused("Invalid locale name") from error
-        finally:
-            locale.setlocale(locale.LC_COLLATE, before)
-
-
-class SlotStats(Flags):
-    """As Flags, with a word for all of them"""
-
-    def parse(self, args: Sequence[str], old: Any) -> tuple[str, ...]:
-        value = super().parse(args, old)
-        if "yes" in value or len(value) == len(self.words) - 2:
-            return ("yes",)
-        return value or ("no",)
-
-
 def within(value: int, lo: int, hi: int) -> int:
     """`value`; raises Refused when it is outside the bounds."""
     if not lo <= value <= hi:
@@ -604,34 +553,3 @@ def only_a_filename(name: str) -> Callable[[str], str | None]:
 
 def only_a_preload(text: str) -> str | None:
     return "preload-file must be aof:<manifest> or rdb:<file>" if text and text[:4] not in ("aof:", "rdb:") else None
-
-
-def title_template(text: str) -> str | None:
-    """The reason why `text` is not a template of process titles."""
-    known = {"title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"}
-    names = re.findall(r"\{([^{}]*)\}", text)
-    if not text or not known.issuperset(names) or set("{}").intersection(re.sub(r"\{[^{}]*\}", "", text)):
-        return "template format is invalid or contains unknown variables"
-    return None
-
-
-def host_name(text: str) -> str | None:
-    return (
-        None
-        if re.fullmatch(r"[A-Za-z0-9.-]*", text)
-        else "Hostnames may only contain alphanumeric characters, hyphens or dots"
-    )
-
-
-def node_name(text: str) -> str | None:
-    return None if re.fullmatch(r"[A-Za-z0-9./_`-]*", text) else "Announced human node name contained invalid character"
-
-
-def ip_address(text: str) -> str | None:
-    from ipaddress import ip_address as parse
-
-    try:
-        parse(text or "::")
-    except ValueError:
-        return "Cluster announce IP must be a valid IPv4 or IPv6 address"
-    return None

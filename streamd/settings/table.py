@@ -9,8 +9,8 @@ How text becomes a value and a value text is the business of the row's kind (kin
 its own in its own file, with `declare`, when it is imported.
 
 Three sorts of rows: those that this server acts on; `planned` ones, whose value is stored and shown, with a warning, but
-has no effect yet; and `foreign` ones, which tune what this server does not have (other data types, the cluster,
-Redis's own allocator) and which are there so that a redis.conf can be read.
+has no effect yet; and `foreign` ones, for features that are not supported, which are accepted so that a redis.conf can be
+read (absent/settings.py).
 
 Names, defaults, bounds and error texts: Redis 8.6, as seen on a running server.
 """
@@ -31,12 +31,9 @@ from streamd.settings.kinds import (
     Events,
     Integer,
     Kind,
-    LocaleName,
     Memory,
     MemoryOrPercent,
-    NeverYes,
     Octal,
-    OnFromStart,
     OomMode,
     OomScores,
     Percentiles,
@@ -44,15 +41,10 @@ from streamd.settings.kinds import (
     SavePoint,
     SavePoints,
     ShutdownFlags,
-    SlotStats,
     Text,
     Words,
-    host_name,
-    ip_address,
-    node_name,
     only_a_filename,
     only_a_preload,
-    title_template,
 )
 
 __all__ = [
@@ -88,7 +80,7 @@ class Setting:
     is_hidden     patterns of CONFIG GET do not find it, its own name does
     is_secret     never logged
     is_planned    stored and shown, but without effect yet
-    is_foreign    tunes what this server does not have
+    is_foreign    belongs to a feature that is not supported: accepted, without effect
     apply         name of the function to call after CONFIG SET; empty: the value is read where it is used
     """
 
@@ -575,86 +567,6 @@ TLS = (
 )  # fmt: skip
 
 
-def _foreign() -> tuple[Setting, ...]:
-    """Settings of other data types, the cluster, or the process of Redis itself."""
-    f = "foreign"
-    i = "foreign immutable"
-    types = (
-        *(integer(f"{name}-max-listpack-entries", default, flags=f, aliases=f"{name}-max-ziplist-entries", doc="")
-          for name, default in (("hash", 512), ("zset", 128))),
-        *(memory(f"{name}-max-listpack-value", 64, flags=f, aliases=f"{name}-max-ziplist-value", doc="")
-          for name in ("hash", "zset")),
-        integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=f, aliases="list-max-ziplist-size", doc=""),
-        integer("list-compress-depth", 0, hi=INT32_MAX, flags=f, doc=""),
-        integer("set-max-intset-entries", 512, flags=f, doc=""),
-        integer("set-max-listpack-entries", 128, flags=f, doc=""),
-        integer("set-max-listpack-value", 64, flags=f, doc=""),
-        memory("hll-sparse-max-bytes", 3000, flags=f, doc=""),
-        boolean("vset-force-single-threaded-execution", False, flags=f, doc=""),
-    )  # fmt: skip
-    # Large streams are always freed in the background; these settings control when Redis does so.
-    lazyfree = (
-        *(boolean(f"lazyfree-lazy-{what}", False, flags=f, doc="")
-          for what in ("eviction", "expire", "server-del", "user-del", "user-flush")),
-        boolean("replica-lazy-flush", False, flags=f, aliases="slave-lazy-flush", doc=""),
-    )  # fmt: skip
-    cluster = (
-        setting("cluster-enabled", NeverYes("this server has no cluster mode"), False, "", flags=i),
-        text("cluster-config-file", "nodes.conf", flags=i, doc=""),
-        integer("cluster-port", 0, hi=65535, flags=i, doc=""),
-        integer("cluster-node-timeout", 15000, flags=f, doc=""),
-        *(integer(f"cluster-announce-{what}", 0, hi=65535, flags=f, doc="") for what in ("port", "bus-port", "tls-port")),
-        text("cluster-announce-ip", check=ip_address, flags=f, doc=""),
-        text("cluster-announce-hostname", check=host_name, flags=f, doc=""),
-        text("cluster-announce-human-nodename", check=node_name, flags=f, doc=""),
-        choice("cluster-preferred-endpoint-type", "ip", ("ip", "hostname", "unknown-endpoint"), flags=f, doc=""),
-        integer("cluster-migration-barrier", 1, hi=INT32_MAX, flags=f, doc=""),
-        integer("cluster-replica-validity-factor", 10, hi=INT32_MAX, flags=f, aliases="cluster-slave-validity-factor", doc=""),
-        boolean("cluster-replica-no-failover", False, flags=f, aliases="cluster-slave-no-failover", doc=""),
-        boolean("cluster-allow-replica-migration", True, flags=f, doc=""),
-        boolean("cluster-allow-reads-when-down", False, flags=f, doc=""),
-        boolean("cluster-allow-pubsubshard-when-down", True, flags=f, doc=""),
-        boolean("cluster-require-full-coverage", True, flags=f, doc=""),
-        memory("cluster-link-sendbuf-limit", 0, hi=UINT64_MAX, flags=f, doc=""),
-        integer("cluster-compatibility-sample-ratio", 0, hi=100, flags=f, doc=""),
-        memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags=f, doc=""),
-        integer("cluster-slot-migration-write-pause-timeout", 10000, flags=f, doc=""),
-        setting("cluster-slot-stats-enabled", SlotStats(("no", "yes", "cpu", "net", "mem")), ("no",), "", flags=f),
-        setting("tls-cluster", NeverYes("this server has no cluster mode"), False, "", flags=f),
-    )  # fmt: skip
-    process = (
-        setting("activedefrag", NeverYes(
-            "Active defragmentation cannot be enabled: it requires a Redis server compiled with a modified Jemalloc like the"
-            " one shipped by default with the Redis source distribution"), False, "", flags=f),
-        memory("active-defrag-ignore-bytes", 100 * MB, lo=1, flags=f, doc=""),
-        integer("active-defrag-threshold-lower", 10, hi=1000, flags=f, doc=""),
-        integer("active-defrag-threshold-upper", 100, hi=1000, flags=f, doc=""),
-        integer("active-defrag-cycle-min", 1, lo=1, hi=99, flags=f, doc=""),
-        integer("active-defrag-cycle-max", 25, lo=1, hi=99, flags=f, doc=""),
-        integer("active-defrag-max-scan-fields", 1000, lo=1, flags=f, doc=""),
-        boolean("activerehashing", True, flags=f, doc=""),
-        boolean("always-show-logo", False, flags=i, doc=""),
-        boolean("crash-memcheck-enabled", True, flags=f, doc=""),
-        boolean("use-exit-on-panic", False, flags="foreign hidden", doc=""),
-        boolean("disable-thp", True, flags=i, doc=""),
-        boolean("jemalloc-bg-thread", True, flags=f, doc=""),
-        integer("io-threads", 1, lo=1, hi=128, flags=i, doc=""),
-        setting("key-memory-histograms", OnFromStart("memory tracking cannot be enabled at runtime"), False, "", flags=f),
-        integer("lookahead", 16, lo=1, hi=INT32_MAX, flags=f, doc=""),
-        integer("max-new-connections-per-cycle", 10, lo=1, hi=1000, flags=f, doc=""),
-        text("ignore-warnings", flags=f, doc=""),
-        setting("locale-collate", LocaleName(), "", "", flags=f),
-        choice("enable-module-command", "no", NO_YES_LOCAL, flags=i, doc=""),
-        boolean("set-proc-title", True, flags=i, doc=""),
-        text("proc-title-template", "{title} {listen-addr} {server-mode}", check=title_template, flags=f, doc=""),
-        integer("socket-mark-id", 0, hi=2**32 - 1, flags=i, doc=""),
-        *(text(f"{what}-cpulist", flags=i, aliases=f"{what.replace('-', '_')}_cpulist", doc="")
-          for what in ("server", "bio", "aof-rewrite", "bgsave")),
-        integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT32_MAX, flags="foreign hidden", doc=""),
-    )  # fmt: skip
-    return (*types, *lazyfree, *cluster, *process)
-
-
 GROUPS: dict[str, list[Setting]] = {}
 """All rows under headings, in the order of the manual."""
 
@@ -701,8 +613,6 @@ declare(
         doc="Memory limit of scripts, and another of the same size of functions; 0: no limit, as in Redis.",
     ),
 )  # fmt: skip
-
-declare("Of other servers", *_foreign())
 
 RETIRED = frozenset(
     {"list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands", "io-threads-do-reads"}

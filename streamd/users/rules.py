@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from streamd.core.foreign import FOREIGN_COMMANDS, FOREIGN_CONTAINERS
+from streamd.absent.commands import FOREIGN_COMMANDS
 from streamd.core.spec import ACL_CATEGORIES, Command, table
 from streamd.errors import RuleError
 from streamd.users.permissions import Catalogue, Rules
@@ -195,7 +195,7 @@ class RuleSet:
             raise RuleError("Allowing first-arg of a subcommand is not supported")
         if not part:
             raise RuleError(SYNTAX)
-        if (found is not None and found.subcommands) or name in FOREIGN_CONTAINERS:
+        if found is not None and found.subcommands:
             self._apply_command("+", word)
             return
         for number in [] if found is None else self._index.numbers_of(found):

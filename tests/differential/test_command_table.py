@@ -17,6 +17,7 @@ from support.compare.later import LATER_OPTIONS, flags_before
 from support.servers import Server
 from support.wire import Reply, ReplyReader, Wire
 
+from streamd.absent.commands import FOREIGN_COMMANDS
 from streamd.core.spec import Command, table
 from streamd.observe.command_info import write_docs, write_info
 from streamd.protocol.reply import ReplyWriter
@@ -246,3 +247,8 @@ def test_command_list_filters_as_redis_does(arguments: str, pair: Pair) -> None:
     own = {command.full_name.encode() for command in table.walk() if command.is_own or command.is_newer}
     assert ours.kind == theirs.kind
     assert {name.value for name in ours.value} - own == {name.value for name in theirs.value} & known
+
+
+def test_every_command_of_redis_is_declared_or_listed_as_not_supported(wire: Wire) -> None:
+    theirs = {name.value.decode().lower() for name in wire.call("COMMAND", "LIST").value}
+    assert theirs - {each.full_name for each in table.walk()} == FOREIGN_COMMANDS

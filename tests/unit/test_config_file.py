@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import streamd.serve.app  # noqa: F401  (capabilities declare directives)
-from streamd.core.foreign import FOREIGN_COMMANDS
+from streamd.absent.commands import FOREIGN_COMMANDS
 from streamd.errors import ConfigError
 from streamd.serve.families import renamed_table
 from streamd.settings.config import (

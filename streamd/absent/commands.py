@@ -1,11 +1,11 @@
-"""The commands of Redis 8.6 that this server does not have.
+"""The commands of Redis 8.6 that are not supported.
 
-Redis's files may name them, in ACL rules or `rename-command`. They have no effect here, but are not errors.
+ACL rules and `rename-command` in files of Redis may name them: this has no effect, but is not an error.
 """
 
 from __future__ import annotations
 
-__all__ = ["FOREIGN_COMMANDS", "FOREIGN_CONTAINERS"]
+__all__ = ["FOREIGN_COMMANDS"]
 
 _NAMES = """
     bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin geoadd geodist geohash
@@ -22,7 +22,4 @@ _NAMES = """
 """
 
 FOREIGN_COMMANDS = frozenset(_NAMES.split())
-"""Full names in lower case: `zadd`, `function|load`."""
-
-FOREIGN_CONTAINERS = frozenset(name.partition("|")[0] for name in FOREIGN_COMMANDS if "|" in name)
-"""Container commands with subcommands that this server does not have (some or all)."""
+"""Names in lower case: `zadd`."""

@@ -1,0 +1,178 @@
+"""The settings of features that are not supported: other data types, the cluster, the process of Redis itself.
+
+They are accepted, checked and reported as in Redis, so that its configuration files can be read, but have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from streamd.integers import INT32_MAX, INT32_MIN, UINT64_MAX
+from streamd.settings.kinds import Boolean, Flags, Refused, Text
+from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
+
+__all__: list[str] = []
+
+FOREIGN = "foreign"
+AT_START = "foreign immutable"
+MB = 1 << 20
+
+
+class NeverYes(Boolean):
+    """bool; `yes` is refused for a reason"""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def parse(self, args: Sequence[str], old: Any) -> bool:
+        if super().parse(args, old):
+            raise Refused(self.reason)
+        return False
+
+    def domain(self) -> str:
+        return "no"
+
+
+class OnFromStart(Boolean):
+    """bool; CONFIG SET may turn it off, but not on"""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def check_change(self, old: bool, new: bool) -> None:
+        if new and not old:
+            raise Refused(self.reason)
+
+
+class LocaleName(Text):
+    """str: a locale that the system has; empty: that of the environment"""
+
+    def check_change(self, old: str, new: str) -> None:
+        import locale  # for this one check
+
+        before = locale.setlocale(locale.LC_COLLATE)
+        try:
+            locale.setlocale(locale.LC_COLLATE, new)
+        except (locale.Error, ValueError) as error:
+            raise Refused("Invalid locale name") from error
+        finally:
+            locale.setlocale(locale.LC_COLLATE, before)
+
+
+class SlotStats(Flags):
+    """As Flags, with a word for all of them"""
+
+    def parse(self, args: Sequence[str], old: Any) -> tuple[str, ...]:
+        value = super().parse(args, old)
+        if "yes" in value or len(value) == len(self.words) - 2:
+            return ("yes",)
+        return value or ("no",)
+
+
+def title_template(text: str) -> str | None:
+    """The reason why `text` is not a template of process titles."""
+    known = {"title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"}
+    names = re.findall(r"\{([^{}]*)\}", text)
+    if not text or not known.issuperset(names) or set("{}").intersection(re.sub(r"\{[^{}]*\}", "", text)):
+        return "template format is invalid or contains unknown variables"
+    return None
+
+
+def host_name(text: str) -> str | None:
+    return (
+        None
+        if re.fullmatch(r"[A-Za-z0-9.-]*", text)
+        else "Hostnames may only contain alphanumeric characters, hyphens or dots"
+    )
+
+
+def node_name(text: str) -> str | None:
+    return None if re.fullmatch(r"[A-Za-z0-9./_`-]*", text) else "Announced human node name contained invalid character"
+
+
+def ip_address(text: str) -> str | None:
+    from ipaddress import ip_address as parse
+
+    try:
+        parse(text or "::")
+    except ValueError:
+        return "Cluster announce IP must be a valid IPv4 or IPv6 address"
+    return None
+
+
+TYPES = (
+    *(integer(f"{name}-max-listpack-entries", default, flags=FOREIGN, aliases=f"{name}-max-ziplist-entries", doc="")
+      for name, default in (("hash", 512), ("zset", 128))),
+    *(memory(f"{name}-max-listpack-value", 64, flags=FOREIGN, aliases=f"{name}-max-ziplist-value", doc="")
+      for name in ("hash", "zset")),
+    integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=FOREIGN, aliases="list-max-ziplist-size", doc=""),
+    integer("list-compress-depth", 0, hi=INT32_MAX, flags=FOREIGN, doc=""),
+    integer("set-max-intset-entries", 512, flags=FOREIGN, doc=""),
+    integer("set-max-listpack-entries", 128, flags=FOREIGN, doc=""),
+    integer("set-max-listpack-value", 64, flags=FOREIGN, doc=""),
+    memory("hll-sparse-max-bytes", 3000, flags=FOREIGN, doc=""),
+    boolean("vset-force-single-threaded-execution", False, flags=FOREIGN, doc=""),
+)  # fmt: skip
+# Large streams are always freed in the background; these settings control when Redis does so.
+LAZYFREE = (
+    *(boolean(f"lazyfree-lazy-{what}", False, flags=FOREIGN, doc="")
+      for what in ("eviction", "expire", "server-del", "user-del", "user-flush")),
+    boolean("replica-lazy-flush", False, flags=FOREIGN, aliases="slave-lazy-flush", doc=""),
+)  # fmt: skip
+CLUSTER = (
+    setting("cluster-enabled", NeverYes("this server has no cluster mode"), False, "", flags=AT_START),
+    text("cluster-config-file", "nodes.conf", flags=AT_START, doc=""),
+    integer("cluster-port", 0, hi=65535, flags=AT_START, doc=""),
+    integer("cluster-node-timeout", 15000, flags=FOREIGN, doc=""),
+    *(integer(f"cluster-announce-{what}", 0, hi=65535, flags=FOREIGN, doc="") for what in ("port", "bus-port", "tls-port")),
+    text("cluster-announce-ip", check=ip_address, flags=FOREIGN, doc=""),
+    text("cluster-announce-hostname", check=host_name, flags=FOREIGN, doc=""),
+    text("cluster-announce-human-nodename", check=node_name, flags=FOREIGN, doc=""),
+    choice("cluster-preferred-endpoint-type", "ip", ("ip", "hostname", "unknown-endpoint"), flags=FOREIGN, doc=""),
+    integer("cluster-migration-barrier", 1, hi=INT32_MAX, flags=FOREIGN, doc=""),
+    integer("cluster-replica-validity-factor", 10, hi=INT32_MAX, flags=FOREIGN, aliases="cluster-slave-validity-factor", doc=""),
+    boolean("cluster-replica-no-failover", False, flags=FOREIGN, aliases="cluster-slave-no-failover", doc=""),
+    boolean("cluster-allow-replica-migration", True, flags=FOREIGN, doc=""),
+    boolean("cluster-allow-reads-when-down", False, flags=FOREIGN, doc=""),
+    boolean("cluster-allow-pubsubshard-when-down", True, flags=FOREIGN, doc=""),
+    boolean("cluster-require-full-coverage", True, flags=FOREIGN, doc=""),
+    memory("cluster-link-sendbuf-limit", 0, hi=UINT64_MAX, flags=FOREIGN, doc=""),
+    integer("cluster-compatibility-sample-ratio", 0, hi=100, flags=FOREIGN, doc=""),
+    memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags=FOREIGN, doc=""),
+    integer("cluster-slot-migration-write-pause-timeout", 10000, flags=FOREIGN, doc=""),
+    setting("cluster-slot-stats-enabled", SlotStats(("no", "yes", "cpu", "net", "mem")), ("no",), "", flags=FOREIGN),
+    setting("tls-cluster", NeverYes("this server has no cluster mode"), False, "", flags=FOREIGN),
+)  # fmt: skip
+PROCESS = (
+    setting("activedefrag", NeverYes(
+        "Active defragmentation cannot be enabled: it requires a Redis server compiled with a modified Jemalloc like the"
+        " one shipped by default with the Redis source distribution"), False, "", flags=FOREIGN),
+    memory("active-defrag-ignore-bytes", 100 * MB, lo=1, flags=FOREIGN, doc=""),
+    integer("active-defrag-threshold-lower", 10, hi=1000, flags=FOREIGN, doc=""),
+    integer("active-defrag-threshold-upper", 100, hi=1000, flags=FOREIGN, doc=""),
+    integer("active-defrag-cycle-min", 1, lo=1, hi=99, flags=FOREIGN, doc=""),
+    integer("active-defrag-cycle-max", 25, lo=1, hi=99, flags=FOREIGN, doc=""),
+    integer("active-defrag-max-scan-fields", 1000, lo=1, flags=FOREIGN, doc=""),
+    boolean("activerehashing", True, flags=FOREIGN, doc=""),
+    boolean("always-show-logo", False, flags=AT_START, doc=""),
+    boolean("crash-memcheck-enabled", True, flags=FOREIGN, doc=""),
+    boolean("use-exit-on-panic", False, flags="foreign hidden", doc=""),
+    boolean("disable-thp", True, flags=AT_START, doc=""),
+    boolean("jemalloc-bg-thread", True, flags=FOREIGN, doc=""),
+    integer("io-threads", 1, lo=1, hi=128, flags=AT_START, doc=""),
+    setting("key-memory-histograms", OnFromStart("memory tracking cannot be enabled at runtime"), False, "", flags=FOREIGN),
+    integer("lookahead", 16, lo=1, hi=INT32_MAX, flags=FOREIGN, doc=""),
+    integer("max-new-connections-per-cycle", 10, lo=1, hi=1000, flags=FOREIGN, doc=""),
+    text("ignore-warnings", flags=FOREIGN, doc=""),
+    setting("locale-collate", LocaleName(), "", "", flags=FOREIGN),
+    choice("enable-module-command", "no", ("no", "yes", "local"), flags=AT_START, doc=""),
+    boolean("set-proc-title", True, flags=AT_START, doc=""),
+    text("proc-title-template", "{title} {listen-addr} {server-mode}", check=title_template, flags=FOREIGN, doc=""),
+    integer("socket-mark-id", 0, hi=2**32 - 1, flags=AT_START, doc=""),
+    *(text(f"{what}-cpulist", flags=AT_START, aliases=f"{what.replace('-', '_')}_cpulist", doc="")
+      for what in ("server", "bio", "aof-rewrite", "bgsave")),
+    integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT32_MAX, flags="foreign hidden", doc=""),
+)  # fmt: skip
+declare("Of other servers", *TYPES, *LAZYFREE, *CLUSTER, *PROCESS)
