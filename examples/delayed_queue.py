@@ -1,4 +1,4 @@
-"""A delayed queue: jobs that are due later, and workers that share those that are due.
+"""A delayed queue: jobs with a due time, and workers that share the jobs that are due.
 
     python examples/delayed_queue.py                          its own server
     python examples/delayed_queue.py --url redis://host:6379
@@ -7,8 +7,8 @@
              a stream for each               a stream
              tenth of a second
 
-Jobs that are due in the same tenth of a second wait in a stream of their own until it is over: none is early. Any number of processes
-may call `move` as often as they like: the script moves the streams that are due, in order, and records in a string how far it got. A
+Jobs that are due in the same tenth of a second wait in their own stream until it is over, so none is early. Any number of processes
+may call `move` at any time: the script moves the streams that are due, in order, and records its position in a string. A
 job is in exactly one of the streams at any moment, since a script runs as one step, and its changes are saved as one.
 Needs redis-py, which `./install` installs.
 """

@@ -1,10 +1,10 @@
-"""A rate limiter: so many requests at once, and so many a second after that, for each user.
+"""A rate limiter: each user may send a burst of requests, and then a fixed number per second.
 
     python examples/rate_limiter.py                          its own server
     python examples/rate_limiter.py --url redis://host:6379
 
-Each user has a bucket of tokens, which fills at a steady rate; a request takes one. The state is one string, which goes by itself
-when the bucket is full again. The script reads, decides and writes in one step, so that any number of web servers may ask.
+Each user has a bucket of tokens, which fills at a steady rate; a request removes one. The state is one string, which expires when
+the bucket is full again. The script reads, decides and writes in one step, so any number of web servers may call it.
 Needs redis-py, which `./install` installs.
 """
 
@@ -21,7 +21,7 @@ import redis
 import streamd.embedded
 
 TAKE = """
--- KEYS: the bucket. ARGV: its size, tokens a second. Returns whether there was a token, and the ms until there is one.
+-- KEYS: the bucket. ARGV: its size, tokens a second. Returns whether a token was available, and the ms until the next one.
 local size, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

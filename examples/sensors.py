@@ -6,7 +6,7 @@
     readings ---> Structured Streaming ---> readings:by-minute       means in windows of event time, exactly once
        |   \\---> consumer group `alarms`                            a worker among others, with redis-py
        |
-       +--------> archive (Parquet) ---> history: one query over what is archived and what is live
+       +--------> archive (Parquet) ---> history: one query over archived and live readings
        +--------> report.html
 
 Needs `./install '.[spark]' redis`, and Java 17 or newer. Each step is a function of a few lines: read
@@ -73,7 +73,7 @@ def produce(client: redis.Redis, since_ms: int, until_ms: int) -> int:
     return count
 
 
-# --- 2. A streaming query turns readings into means, which are a stream again ---------------------------------------------
+# --- 2. A streaming query turns readings into means, in another stream ----------------------------------------------------
 
 
 def average_by_minute(spark: SparkSession, options: dict[str, str], folder: Path) -> None:
@@ -96,7 +96,7 @@ def average_by_minute(spark: SparkSession, options: dict[str, str], folder: Path
 
 
 def watch_for_alarms(client: redis.Redis, above: float) -> int:
-    """What one worker of a group does: read, decide, acknowledge. Returns the number of alarms."""
+    """Work as one consumer of a group: read, decide, acknowledge. Returns the number of alarms."""
     with contextlib.suppress(redis.ResponseError):  # the group already exists
         client.xgroup_create(READINGS, "alarms", id="0")
     alarms = 0
@@ -107,11 +107,11 @@ def watch_for_alarms(client: redis.Redis, above: float) -> int:
     return alarms
 
 
-# --- 4. What is old moves to Parquet, and stays one table with what is live -----------------------------------------------
+# --- 4. Old readings move to Parquet, and one table has them and live ones ------------------------------------------------
 
 
 def archive_old(options: dict[str, str], folder: Path, hot_window_ms: int) -> int:
-    """Archive and trim what is older than the hot window; returns the number of readings moved."""
+    """Archive and trim readings older than the hot window; returns their number."""
     settings = ArchiveSettings(hot_window_ms=hot_window_ms, trim_delay_ms=0)
     found = archive(str(folder / "archive"), {**options, "stream": READINGS}, settings=settings)
     if not found.is_success:
@@ -170,7 +170,7 @@ def run(spark: SparkSession, url: str, folder: Path) -> Summary:
 
 @contextlib.contextmanager
 def server_at(url: str | None) -> Iterator[str]:
-    """The given server, or one that lives as long as this program."""
+    """The given server, or one that runs as long as this program."""
     if url is not None:
         yield url
         return

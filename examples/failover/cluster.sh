@@ -2,9 +2,9 @@
 # A primary, two replicas and three Sentinels on this machine, for docs/replication.md.
 #
 #   cluster.sh start [plain]   start them; plain: replication as in Redis, which may lose what it has acknowledged
-#   cluster.sh status          who is the primary, and who follows
+#   cluster.sh status          show the role of each server
 #   cluster.sh kill-primary    kill -9
-#   cluster.sh restart         start again what was killed; Sentinel turns it into a replica
+#   cluster.sh restart         start the killed server again; Sentinel turns it into a replica
 #   cluster.sh stop            stop them and remove their files
 #
 # STREAMD, REDIS_SERVER and REDIS_CLI name the programs, RUN the folder of the files, PORT the first of six ports, DOWN_AFTER after
@@ -27,7 +27,7 @@ wait_for() { # wait_for WHAT COMMAND...
     shift
     until "$@" > /dev/null 2>&1; do
         if ((SECONDS > until)); then
-            echo "waited in vain: $what" >&2
+            echo "timed out waiting for: $what" >&2
             exit 1
         fi
         sleep 0.1

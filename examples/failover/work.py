@@ -1,4 +1,4 @@
-"""A producer and a group of consumers that go on through a fail-over, and count what came of it.
+"""A producer and a group of consumers that continue through a fail-over, and count losses and repetitions.
 
     python work.py --seconds 20
 
@@ -30,7 +30,7 @@ CONSUMERS = 3
 
 
 def connect(ports: list[int]) -> redis.Redis:
-    """The primary, wherever the Sentinels say it is. Nothing is repeated behind our back."""
+    """A client of the primary that the Sentinels report. It never repeats a command by itself."""
     sentinel = Sentinel([("127.0.0.1", port) for port in ports], socket_timeout=1)
     return sentinel.master_for("service", socket_timeout=2, decode_responses=True, retry=Retry(NoBackoff(), 0))
 
@@ -102,7 +102,7 @@ class Consumer(threading.Thread):
                 self.worked[entry_id] += 1
                 service.answer(partial(client.xack, STREAM, GROUP, entry_id))
             if service.interruptions > before:
-                start = "0"  # what it was given without hearing of it, before anything new
+                start = "0"  # entries delivered in replies that were lost, before new ones
             elif not entries:
                 start = ">"
 

@@ -55,7 +55,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 def blocks() -> tuple[str, str]:
     """The commands of the page, and what it says that they print."""
     page = (ROOT / "docs/replication.md").read_text()
-    found = re.search(r"### See it happen.*?```sh\n(.*?)```.*?```\n(.*?)```", page, re.DOTALL)
+    found = re.search(r"### A demonstration.*?```sh\n(.*?)```.*?```\n(.*?)```", page, re.DOTALL)
     assert found is not None
     return found[1], found[2]
 

@@ -14,7 +14,7 @@ What servers decide about views is not copied: the model calls `streamd.replicat
 here: what a stream, a link, a disk and a Sentinel do.
 
 Time is not counted. Whatever may take long may take forever, and of two things that may happen either may be first. The few orders
-that timers guarantee are conditions of steps; docs/replication.md lists them under "What has been searched".
+that timers guarantee are conditions of steps; docs/replication.md lists them under "Verification".
 
 Nodes and Sentinels are interchangeable: states that differ only in who is who are one (`canonical`).
 """

@@ -347,10 +347,10 @@ class Load:
 
 
 ASYNCHRONOUS = "Replication is asynchronous: a write is answered before replicas have it."
-ASKED = "A write that some of the replicas have confirmed to WAITAOF is lost when one that has not is promoted."
+ASKED = "A write that some of the replicas have confirmed to WAITAOF is lost when another replica is promoted."
 READS_ASKED = "Reads do not wait for it."
-WITH_REDIS = "they confirm, but they overwrite what is ahead of them."
-CUT_OFF = "One that is cut off from everything but its clients cannot know that"
+WITH_REDIS = "they confirm, but they overwrite data that is ahead of theirs."
+CUT_OFF = "A primary that is cut off from everything but its clients cannot detect that"
 EXEMPTIONS = (ASYNCHRONOUS, ASKED, READS_ASKED, WITH_REDIS, CUT_OFF)
 """Sentences of docs/replication.md, word for word."""
 
