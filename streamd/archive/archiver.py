@@ -193,7 +193,7 @@ def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[s
     source = SourceOptions.parse({name: value for name, value in options.items() if name.lower() != "archive"})
     if not (found := find_streams(connection, source)):
         raise ArchiveError(
-            f"no stream of {connection.place} matches {source.stream_pattern!r}, so nothing is archived; look at the pattern, and at the "
+            f"no stream of {connection.place} matches {source.stream_pattern!r}, so nothing is archived; check the pattern, and the "
             "number of the database"
         )
     return found
@@ -383,7 +383,7 @@ class StreamRun(StreamWork):
         if settings.accept_server:
             noted = replace(noted, server_id=self.server_id)
         if found.difference is not None:
-            self.warn(f"{found.difference}. Accepted: what is archived there counts")
+            self.warn(f"{found.difference}. Accepted: the archived entries take precedence")
             noted = replace(noted, excused=self.excuse([(0, last.high)]))
         else:
             noted = replace(noted, excused=self.still_excused())
@@ -484,7 +484,7 @@ class StreamRun(StreamWork):
         if gap is None:
             return
         if gap.is_certain and not self.settings.allow_gaps:
-            raise DataLossError(f"{gap.text}; the others are archived, and the next run goes on")
+            raise DataLossError(f"{gap.text}; the others are archived, and the next run continues")
         self.warn(gap.text)
 
     def manifest(self, bounds: Bounds, files: list[FileRecord], gap: Gap | None) -> Manifest:

@@ -201,7 +201,7 @@ class IcebergTable:
             self._table = catalog.load_table(self._name)
         if not is_own(self._table, self._config):
             self._table = None
-            raise TableError(f"its catalog has another table of the name {self._config.name}: give another --name")
+            raise TableError(f"its catalog has another table named {self._config.name}: give another --name")
         return self._table
 
     def _create(self, catalog: Catalog) -> None:

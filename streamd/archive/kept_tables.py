@@ -228,7 +228,7 @@ def find_described(layout: Layout, format: str, name: str | None) -> TableConfig
     if not chosen:
         names = ", ".join(each.name for each in found)
         what = f"no {format} table {name}" if name is not None else f"no {format} table"
-        raise TableError(f"{layout.root} keeps {what}" + (f", but {names}: say which with --name" if names else ""))
+        raise TableError(f"{layout.root} keeps {what}" + (f", but {names}: choose with --name" if names else ""))
     return chosen[0]
 
 

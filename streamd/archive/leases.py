@@ -56,7 +56,7 @@ def change(connection: Connection, stream: str, reader: str, boundary: str | Non
         request = ("SET", key, json.dumps(leases), "PX", longest_ms) if leases else ("DEL", key)
         if connection.transaction([request]) is not None:
             return
-    raise TimeoutError(f"{key} keeps being changed by others")
+    raise TimeoutError(f"{key} is repeatedly changed by others")
 
 
 def read_leases(value: bytes | None) -> dict[str, list[Any]]:

@@ -74,7 +74,7 @@ class ManifestLog:
         """As `read`. Raises ArchiveError when the archive has nothing of the stream."""
         log = cls.read(layout, stream)
         if log.last is None:
-            raise ArchiveError(f"{layout.root} holds nothing of stream {stream!r}")
+            raise ArchiveError(f"{layout.root} has no entries of stream {stream!r}")
         return log
 
     @classmethod

@@ -62,7 +62,7 @@ class ObjectDisk(Disk):
             with suppress(OSError):
                 self.remove(probe)
         raise ArchiveError(
-            f"{root} cannot hold an archive: its store does not refuse to replace an object (If-None-Match)"
+            f"{root} cannot hold an archive: its store ignores the condition for new objects (If-None-Match)"
         )
 
     def write_new(self, path: StrPath, data: bytes) -> None:

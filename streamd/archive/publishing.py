@@ -162,7 +162,7 @@ def publish(
         derived(before - done)
         found[log.stream] = len(log.files)
     if not is_kept(layout, config):
-        raise TableError(f"the {config}: somebody has dropped it meanwhile")
+        raise TableError(f"the {config}: it was dropped at the same time")
     return found
 
 

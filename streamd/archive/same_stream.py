@@ -108,7 +108,7 @@ def check_is_archived_stream(
     next_is_there = last.next_id is not None and has_entry(connection, log.stream, last.next_id)
     gap = find_gap(state, last, next_is_there=next_is_there)
     if gap is not None and gap.is_certain and not allow_gaps:
-        raise DataLossError(f"{gap.text}; `archive run --allow-gaps` archives what is left")
+        raise DataLossError(f"{gap.text}; `archive run --allow-gaps` archives the rest")
     difference = None
     try:
         is_suspect = depth == "content" or has_fewer_removed(state, last) or not is_noted(note, last, replaced, state)

@@ -266,10 +266,10 @@ def parse_place(text: str) -> Place:
         return Path(text).absolute()
     scheme, rest = match[1].lower(), match[2]
     if scheme not in SCHEMES:
-        raise ArchiveError(f"{text}: an archive lies in a folder, or in an object store: {', '.join(SCHEMES)}")
+        raise ArchiveError(f"{text}: an archive is in a folder, or in an object store: {', '.join(SCHEMES)}")
     bucket, _, key = rest.strip("/").partition("/")
     if not bucket:
-        raise ArchiveError(f"{text} names no bucket")
+        raise ArchiveError(f"{text} has no bucket")
     try:
         from obstore.store import from_url
     except ModuleNotFoundError as error:
@@ -340,5 +340,5 @@ class plain_errors:
         if isinstance(error, exceptions.BaseError) or type(error) is OSError:
             said = first_line(error)
             if METADATA_SERVICE in said:
-                said = f"the environment names no credentials for {self._path.url}, nor does this machine: {said}"
+                said = f"the environment has no credentials for {self._path.url}, nor does this machine: {said}"
             raise OSError(f"{self._path}: {said}") from error

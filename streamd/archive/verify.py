@@ -48,7 +48,7 @@ def compare_with_server(
     try:
         check_order(files, low - 1, high)
     except ValueError as error:
-        raise VerifyError(f"what was written is out of order: {error}") from error
+        raise VerifyError(f"the written file is out of order: {error}") from error
     columns = ("id",) if depth == "ids" else ("id", "fields")
     written = (batch for file in files for batch in read_rows(root, file, low, high, columns))
     held = read_entries(options, stream, low, high, default_table(*columns))
@@ -81,13 +81,13 @@ def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch]
         theirs.skip(at)
         our_id, their_id = left.column(0)[at].as_py(), right.column(0)[at].as_py()
         if parse_entry_id(our_id) > parse_entry_id(their_id):
-            raise VerifyError(f"entry {their_id} is {where}, but not in what was written")
+            raise VerifyError(f"entry {their_id} is {where}, but not in the written file")
         # All of ours before theirs are gone; skipped by bisection, because a whole range may have been trimmed.
         below, _ = bounds_within(left.column(0), parse_entry_id(their_id), MAX_ID)
         ours.skip(below - at)
         gone += below - at
     if theirs.count:
-        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is {where}, but not in what was written")
+        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is {where}, but not in the written file")
     return gone
 
 
@@ -236,7 +236,7 @@ def verify_file(layout: Layout, file: FileRecord, *, quick: bool, progress: Call
     if quick:
         return
     if file.sha256 and hash_of(layout.root / file.path) != file.sha256:
-        raise CorruptArchiveError(f"{file.path}: its bytes are not what was written")
+        raise CorruptArchiveError(f"{file.path}: its bytes differ from those that were written")
     for at, group in enumerate(file.row_groups):
         batches = read_rows(
             layout.root, file, group.first, group.last, ("id", "ms", "seq"), groups=(at, at + 1), batch_rows=group.rows

@@ -351,7 +351,7 @@ class StreamWork:
         """Raise CorruptArchiveError for a file that differs from what was written."""
         for file in files:
             if file.sha256 and hash_of(self.layout.root / file.path) != file.sha256:
-                raise CorruptArchiveError(f"{file.path}: its bytes are not what was written")
+                raise CorruptArchiveError(f"{file.path}: its bytes differ from those that were written")
 
     def rows_of(self, files: Iterable[FileRecord], columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """What files hold, in order."""

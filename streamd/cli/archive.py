@@ -39,7 +39,7 @@ group.add_command(publish)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_server_options
 def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **server: Any) -> None:
-    """Show how far STREAMS (default: all) are archived at PATH, and what prevents trimming."""
+    """Show how far STREAMS (default: all) are archived at PATH, and which readers prevent trimming."""
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.archive.status import read_status
@@ -89,7 +89,7 @@ def print_status(found: list[Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 @with_server_options
 def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json: bool, **server: Any) -> None:
-    """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
+    """Verify that the archive at PATH is complete and unchanged. Exit status: 0 valid, 1 not valid."""
     options = collect_options(server)
     if options and not live:
         raise click.UsageError("no server is needed without --live")
@@ -133,12 +133,8 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json
 @click.argument("path", type=click.Path())
 @click.argument("stream")
 @click.option("--into", required=True, metavar="KEY", help="The stream to append to; usually a new key.")
-@click.option(
-    "--since", metavar="WHEN", help="From here: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]"
-)
-@click.option(
-    "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
-)
+@click.option("--since", metavar="WHEN", help="Start: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]")
+@click.option("--until", metavar="WHEN", help="End: an ID (included) or a time (excluded).  [default: the end]")
 @click.option("--resume", is_flag=True, help="Continue after the last ID of KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 @with_server_options
@@ -152,7 +148,7 @@ def restore(
     as_json: bool,
     **server: Any,
 ) -> None:
-    """Put archived entries of STREAM back into a stream, with their IDs."""
+    """Append archived entries of STREAM to a stream, with their IDs."""
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.archive.restore import restore as put_back
@@ -177,16 +173,19 @@ def restore(
 @group.command()
 @click.argument("path", type=click.Path())
 @click.argument("stream")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="An entry; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Delete this entry; may be repeated.")
 @click.option(
-    "--ids-from", type=click.File(), metavar="FILE", help="A file with one ID per line; - for standard input."
+    "--ids-from",
+    type=click.File(),
+    metavar="FILE",
+    help="Delete the entries in FILE, one ID per line; - for standard input.",
 )
-@click.option("--since", metavar="WHEN", help="A range from here: an ID, a time (2026-01-31T12:00Z), or -1h.")
-@click.option("--until", metavar="WHEN", help="A range to here: an ID, itself included, or a time, excluded.")
-@click.option("--archive-only", is_flag=True, help="Leave the server as it is; it may have lost the stream.")
+@click.option("--since", metavar="WHEN", help="Start of a range: an ID, a time (2026-01-31T12:00Z), or -1h.")
+@click.option("--until", metavar="WHEN", help="End of a range: an ID (included) or a time (excluded).")
+@click.option("--archive-only", is_flag=True, help="Do not change the server; it may have lost the stream.")
 @click.option("--dry-run", is_flag=True, help="Only count the entries.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@duration_option("--wait", default="0s", help="How long to wait for a running archiver.")
+@click.option("--yes", is_flag=True, help="Do not request a confirmation.")
+@duration_option("--wait", default="0s", help="Wait this long for a running archiver.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress; needs --yes or --dry-run.")
 @with_server_options
 def delete(
@@ -207,7 +206,7 @@ def delete(
     options = collect_options(server)
     named = [*ids, *((line.strip() for line in ids_from if line.strip()) if ids_from else ())]
     if not named and since is None and until is None:
-        raise click.UsageError("name what to delete: --id, --ids-from, --since, --until")
+        raise click.UsageError("nothing to delete: give --id, --ids-from, --since or --until")
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json needs --yes or --dry-run")
     with errors_in_one_line():

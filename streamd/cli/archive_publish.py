@@ -16,36 +16,36 @@ __all__ = ["publish"]
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.option("--format", "form", type=click.Choice(["iceberg", "delta"]), required=True, help="Which table.")
+@click.option("--format", "form", type=click.Choice(["iceberg", "delta"]), required=True, help="Format of the table.")
 @click.option(
     "--schema", metavar="DDL",
-    help="Typed columns, such as 'user string, amount double': a table with files of its own.  [default: the archive's files]",
+    help="Typed columns, such as 'user string, amount double', for a table with its own files.  [default: the archive's files]",
 )  # fmt: skip
 @click.option(
     "--stream",
     "streams",
     multiple=True,
     metavar="KEY",
-    help="--schema: a stream that the table has; may be repeated.  [default: all]",
+    help="With --schema: include this stream; may be repeated.  [default: all]",
 )
-@click.option("--pattern", metavar="GLOB", help="--schema: the streams whose keys match.")
+@click.option("--pattern", metavar="GLOB", help="With --schema: include the streams whose keys match.")
 @click.option(
     "--metadata-prefix", "prefix", metavar="TEXT",
-    help="--schema: before id, ms, seq, time, stream and date, for fields of such names.",
+    help="With --schema: prefix of id, ms, seq, time, stream and date, if fields have these names.",
 )  # fmt: skip
 @click.option(
     "--name", metavar="NAMESPACE.TABLE",
-    help="The name of the table.  [default: streamd.archive; with --schema: streamd.typed]",
+    help="Name of the table.  [default: streamd.archive; with --schema: streamd.typed]",
 )  # fmt: skip
 @click.option(
     "--catalog", metavar="NAME",
-    help="Iceberg: a catalog that pyiceberg is configured for.  [default: one of the archive's own, in SQLite]",
+    help="Iceberg: a catalog in pyiceberg's configuration.  [default: one in the archive, in SQLite]",
 )  # fmt: skip
 @click.option(
     "--property", "properties", multiple=True, metavar="NAME=VALUE",
-    help="Iceberg: a property of the catalog; kept in the archive, so no place for secrets. May be repeated.",
+    help="Iceberg: a property of the catalog. It is stored in the archive, so do not use it for secrets. May be repeated.",
 )  # fmt: skip
-@click.option("--drop", is_flag=True, help="Remove the table, and keep it no longer; what is archived stays.")
+@click.option("--drop", is_flag=True, help="Remove the table and stop maintaining it; the archive remains.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 def publish(
     path: str,
@@ -62,7 +62,7 @@ def publish(
 ) -> None:
     """Keep the archive at PATH as an Iceberg or Delta table, too, which each later run and deletion brings up to date."""
     if form == "delta" and (catalog or properties):
-        raise click.UsageError("--catalog and --property are for Iceberg: a Delta table has no catalog")
+        raise click.UsageError("--catalog and --property require Iceberg: a Delta table has no catalog")
     if schema is None and (streams or pattern or prefix):
         raise click.UsageError(
             "--stream, --pattern and --metadata-prefix need --schema: without it, a table has all streams"

@@ -30,36 +30,36 @@ Progress = Callable[[str, str, int, int], None]
 @click.argument("path", type=click.Path())
 @click.argument("named", metavar="[KEY]...", nargs=-1)
 @click.option(
-    "--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive, as KEY is; may be repeated."
+    "--stream", "streams", multiple=True, metavar="KEY", help="Archive this stream, like KEY; may be repeated."
 )
 @click.option("--pattern", metavar="GLOB", help="Archive the streams whose keys match.")
-@duration_option("--keep", default="1d", help="Entries younger than this stay on the server only.")
+@duration_option("--keep", default="1d", help="Archive only entries older than this.")
 @duration_option(
-    "--trim-delay", default="15m", help="How long entries stay on the server after they are archived, for slow readers."
+    "--trim-delay", default="15m", help="Keep archived entries on the server for this time, for slow readers."
 )
-@click.option("--trim/--no-trim", default=True, help="Whether to trim at all.  [default: trim]")
-@click.option("--ignore-group", multiple=True, metavar="NAME", help="A group that need not have read what is trimmed.")
+@click.option("--trim/--no-trim", default=True, help="Trim archived entries.  [default: trim]")
+@click.option("--ignore-group", multiple=True, metavar="NAME", help="Trim entries that this group has not read.")
 @click.option("--allow-gaps", is_flag=True, help="Continue although entries were trimmed before they were archived.")
 @click.option(
-    "--accept-server", is_flag=True, help="Continue although the server seems not to be the one that was archived."
+    "--accept-server", is_flag=True, help="Continue although the server does not seem to be the one that was archived."
 )
 @click.option(
     "--primary", metavar="URL",
-    help="If the server is a replica, from which entries are read then: its primary, where they are trimmed.  [default: as it says]",
+    help="If the server is a replica: the primary, where entries are trimmed.  [default: the one that the replica reports]",
 )  # fmt: skip
 @click.option(
     "--check", "depth", type=click.Choice(["ids", "content"]), default="ids", show_default=True,
-    help="How thoroughly files are compared with the server before a commit.",
+    help="Compare files with the server this thoroughly before a commit.",
 )  # fmt: skip
-@duration_option("--lock-ttl", default="60s", help="After this time without a renewal another run may take over.")
-@duration_option("--wait", default="0s", help="How long to wait for another run.")
+@duration_option("--lock-ttl", default="60s", help="Let another run take over after this time without a renewal.")
+@duration_option("--wait", default="0s", help="Wait this long for another run.")
 @click.option(
     "--engine", type=click.Choice(["spark", "local"]),
     help="Copy with Spark, or in this process.  [default: spark where PySpark and Java are installed, or for --master and --conf; otherwise local]",
 )  # fmt: skip
 @click.option(
     "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),
-    help="Keep an open table from now on, as `archive publish` does; may be repeated.",
+    help="Maintain an open table from now on, as `archive publish` does; may be repeated.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
 @with_spark_options
@@ -86,16 +86,16 @@ def run(
     confs: tuple[str, ...],
     **server: Any,
 ) -> None:
-    """Move what is older than --keep from the streams KEY into the archive at PATH.
+    """Move entries older than --keep from the streams KEY into the archive at PATH.
 
-    PATH is created if it is missing. A run may be killed at any point; the next one cleans up. Exit status: 0 all
-    streams are archived, 1 some are not (the report says why), 2 the command is wrong.
+    PATH is created if it does not exist. A run may be killed at any point; the next one cleans up. Exit status: 0 all
+    streams are archived, 1 some are not (the report gives the reasons), 2 wrong command line.
     """
     if engine == "local" and (master is not None or confs):
-        raise click.UsageError("--master and --conf are for --engine spark")
+        raise click.UsageError("--master and --conf require --engine spark")
     streams = named + streams
     if bool(streams) == bool(pattern):
-        raise click.UsageError("name what to archive: streams, or --pattern")
+        raise click.UsageError("nothing to archive: give streams, or --pattern")
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():

@@ -138,5 +138,5 @@ def cut(found: Checked, offset: int, *, is_last: bool, yes: bool) -> bool:
             say("The file is not changed", err=True)
             return False
     kept = cut_file(found.path, offset)
-    say(f"Cut off. The {lost:,} bytes are kept in {kept}")
+    say(f"Truncated. The removed {lost:,} bytes are kept in {kept}")
     return True

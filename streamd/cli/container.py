@@ -115,14 +115,14 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
             content = Path(value).read_bytes().decode(*CODEC)
             found[by_name[name.removesuffix("-file")].name] = content.rstrip("\r\n")
         elif not SERVICE_LINK.fullmatch(variable):
-            sys.stderr.write(f"streamd: {variable} is passed over: {unknown_text(name)}\n")
+            sys.stderr.write(f"streamd: {variable} is ignored: {unknown_text(name)}\n")
     return found
 
 
 def run_other(words: Sequence[str]) -> NoReturn:
     """Become another program; raises OSError."""
     if shutil.which(words[0]) is None:
-        raise FileNotFoundError(f"{words[0]} is no program, no option of redis-server, and no file of settings")
+        raise FileNotFoundError(f"{words[0]} is not a program, an option of redis-server, or a file of settings")
     os.execvp(words[0], list(words))  # noqa: S606  what the user asks for
 
 
@@ -174,7 +174,9 @@ def arguments_for_folder(folder: str, config: Config) -> list[str]:
         return []  # the server says so
     reason = f"{place} cannot be written by uid {os.getuid()}"
     if config.appendonly or (config.save and config.save != Config().save):
-        raise StreamdError(f"{reason}, and the settings ask for saving: give it to that user, or mount a folder there")
+        raise StreamdError(
+            f"{reason}, and the settings require saving: change its owner to that user, or mount a folder there"
+        )
     if config.save:
         sys.stderr.write(f"streamd: {reason}: nothing is saved\n")
     return ["--save", ""]

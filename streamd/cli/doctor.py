@@ -24,14 +24,14 @@ WARNINGS, CRITICAL, NO_ANSWER = 1, 3, 4
 
 
 THRESHOLDS = (
-    ("lag", "lag", click.IntRange(1), "ENTRIES", "A lag below this is none."),
-    ("gone-after", "gone_s", click.FloatRange(0), "SECONDS", "A consumer not seen for so long is gone."),
-    ("deliveries", "deliveries", click.IntRange(1), "N", "More deliveries of an entry are too many."),
-    ("length", "length", click.IntRange(1), "ENTRIES", "A stream shorter than this needs no bound."),
-    ("memory-days", "memory_days", click.FloatRange(0), "DAYS", "Memory that lasts longer is no worry."),
-    ("done", "done", click.IntRange(1), "ENTRIES", "So many acknowledged entries may be kept."),
-    ("slow-ms", "slow_ms", click.FloatRange(0), "MS", "A command that takes longer is slow."),
-    ("replica-lag", "replica_s", click.FloatRange(0), "SECONDS", "So long a replica may be silent."),
+    ("lag", "lag", click.IntRange(1), "ENTRIES", "Ignore a lag below this."),
+    ("gone-after", "gone_s", click.FloatRange(0), "SECONDS", "Report consumers that have not been seen for this long."),
+    ("deliveries", "deliveries", click.IntRange(1), "N", "Report entries that were delivered more often."),
+    ("length", "length", click.IntRange(1), "ENTRIES", "Ignore unbounded streams shorter than this."),
+    ("memory-days", "memory_days", click.FloatRange(0), "DAYS", "Report memory that will be used up within this time."),
+    ("done", "done", click.IntRange(1), "ENTRIES", "Ignore up to this many acknowledged entries that are kept."),
+    ("slow-ms", "slow_ms", click.FloatRange(0), "MS", "Report commands that took longer."),
+    ("replica-lag", "replica_s", click.FloatRange(0), "SECONDS", "Report replicas that have been silent for longer."),
 )
 """The options for the attributes of Thresholds: option, attribute, type, unit, help."""
 
@@ -62,7 +62,7 @@ with_port = click.option(
     multiple=True,
     type=click.Choice(KINDS),
     metavar="KIND",
-    help="Leave out a kind of finding; may be repeated.",
+    help="Omit a kind of finding; may be repeated.",
 )
 @click.option(
     "--interval",
@@ -71,16 +71,20 @@ with_port = click.option(
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the server is watched.",
+    help="Watch the server for this time.",
 )
-@click.option("--match", default="*", show_default=True, metavar="PATTERN", help="Streams to look at.")
-@click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many of them at most.")
+@click.option(
+    "--match", default="*", show_default=True, metavar="PATTERN", help="Examine the streams whose keys match."
+)
+@click.option(
+    "--streams", type=click.IntRange(1), default=1000, show_default=True, help="Examine at most this many streams."
+)
 @click.option(
     "--keys",
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="How many keys are scanned for them at most.",
+    help="Scan at most this many keys.",
 )
 @with_thresholds
 def command(
@@ -95,11 +99,11 @@ def command(
     keys: int,
     **thresholds: float,
 ) -> None:
-    """Find what is wrong with a server (streamd, Redis 7.0 or newer, Valkey): one page of findings, worst first.
+    """Report the problems of a server (streamd, Redis 7.0 or newer, Valkey): one page of findings, worst first.
 
-    Each finding has its figure, the reason why it matters and the command that fixes it. Nothing is changed. The password
-    may be in the URL, or in REDISCLI_AUTH. Exit status: 0 nothing but notices, 1 warnings, 2 a wrong command line,
-    3 something critical, 4 no answer. docs/watching.md describes the findings.
+    Each finding has a figure, the reason why it matters and the command that fixes it. Nothing is changed. The password
+    may be in the URL, or in REDISCLI_AUTH. Exit status: 0 only notices, 1 warnings, 2 wrong command line,
+    3 critical findings, 4 no answer. docs/watching.md describes the findings.
     """
     try:
         found = diagnose(

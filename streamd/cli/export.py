@@ -28,24 +28,26 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("streams", nargs=-1, metavar="STREAM...")
-@click.option("--pattern", metavar="GLOB", help="The streams whose keys match.")
+@click.option("--pattern", metavar="GLOB", help="Export the streams whose keys match.")
 @click.option(
     "--to", required=True, type=click.Path(), metavar="FOLDER|FILE|-",
-    help="A folder, for a file of each stream; or, for one stream, a file whose name ends as its format; - for a pipe.",
+    help="A folder for one file per stream; for a single stream also a file with the suffix of its format; - for a pipe.",
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as FILE is called, otherwise parquet]")
-@click.option("--replace", "replaces", is_flag=True, help="Replace existing files. Default: an error.")
+@click.option(
+    "--format", "form", type=click.Choice([*FORMATS]), help="[default: as FILE's name ends, otherwise parquet]"
+)
+@click.option("--replace", "replaces", is_flag=True, help="Replace existing files.  [default: an error]")
 @with_server_options
 def command(
     streams: tuple[str, ...], pattern: str | None, to: str, form: str | None, replaces: bool, **server: Any
 ) -> None:
-    """Write all entries of each STREAM to a file, and its groups, pending entries and counters to another beside it.
+    """Write all entries of each STREAM to a file, and its groups, pending entries and counters to a second one.
 
-    `streamd load` makes the stream again of the two. Files appear when they are complete. Entries that are added meanwhile are left
-    out. To a pipe go the entries alone, those of one stream behind those of the other.
+    `streamd load` restores the stream from both. Files appear when they are complete. Entries that are added during the export are
+    omitted. A pipe receives only the entries, stream by stream.
     """
     if bool(streams) == bool(pattern):
-        raise click.UsageError("name what to export: STREAM..., or --pattern")
+        raise click.UsageError("nothing to export: give STREAM..., or --pattern")
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.archive.live_stream import need_state
@@ -56,7 +58,7 @@ def command(
         with connect(place) as connection:
             names = list(streams) if pattern is None else find_streams(connection, pattern)
             if not names:
-                raise click.ClickException(f"there is no stream that matches {pattern}")
+                raise click.ClickException(f"no stream matches {pattern}")
             if to == "-":
                 to_pipe(connection, place, names, form or "json")
                 return

@@ -26,29 +26,23 @@ __all__ = ["history"]
 
 @click.command()
 @click.argument("stream")
-@click.option("--archive", "path", type=click.Path(), help="The archive; without it only the server is asked.")
-@click.option(
-    "--since", metavar="WHEN", help="From here: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]"
-)
-@click.option(
-    "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
-)
+@click.option("--archive", "path", type=click.Path(), help="Read this archive, too.  [default: only the server]")
+@click.option("--since", metavar="WHEN", help="Start: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]")
+@click.option("--until", metavar="WHEN", help="End: an ID (included) or a time (excluded).  [default: the end]")
 @click.option(
     "--where", metavar="SQL",
-    help="Only entries for which this Spark SQL condition holds: id, ms, seq, time, stream, fields (a map), columns of --schema.",
+    help="Show only entries for which this Spark SQL condition holds: id, ms, seq, time, stream, fields (a map), columns of --schema.",
 )  # fmt: skip
 @click.option("--schema", metavar="DDL", help="Columns, such as 'id string, celsius double': fields by their names.")
 @click.option(
     "--format", "form", type=click.Choice(["table", *FORMATS]), default="table", show_default=True,
-    help="json: a line for each entry; arrow: IPC, its file format in a file, its stream format in a pipe.",
+    help="json: a line for each entry; arrow: the IPC file format in a file, the stream format in a pipe.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(), help="File to write to, which appears when it is complete.  [default: standard output]"
 )
-@click.option(
-    "--replace", "replaces", is_flag=True, help="Replace the file if it is there; otherwise that is an error."
-)
-@click.option("--limit", type=click.IntRange(0), help="Maximum number of entries.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace an existing file.  [default: an error]")
+@click.option("--limit", type=click.IntRange(0), help="Show at most this many entries.")
 @with_spark_options
 @with_server_options
 def history(
@@ -68,7 +62,7 @@ def history(
 ) -> None:
     """Show the entries of STREAM, archived ones and those on the server, in the order of their IDs.
 
-    Spark, and so Java, is needed for --where and --schema only.
+    Only --where and --schema need Spark and Java.
     """
     try:
         check_output(form, out)

@@ -33,29 +33,38 @@ PRINT_EVERY_S = 10.0
 
 @click.command("import")
 @click.argument("url", metavar="redis://[USER:PASSWORD@]HOST:PORT[/DB]")
-@click.option("--to", default="redis://localhost:6379", show_default=True, metavar="URL", help="The running streamd.")
-@click.option("--user", "username", metavar="NAME", help="ACL user at the source.")
+@click.option(
+    "--to", default="redis://localhost:6379", show_default=True, metavar="URL", help="URL of the running streamd."
+)
+@click.option("--user", "username", metavar="NAME", help="ACL user for the source.")
 @click.option("--password-env", metavar="NAME", help="Environment variable that holds the password of the source.")
 @click.option("--password-file", type=click.Path(dir_okay=False), help="File whose first line is that password.")
 @click.option("--to-password-env", metavar="NAME", help="Environment variable that holds the password of the target.")
-@click.option("--cacert", "ca_file", type=click.Path(dir_okay=False), help="Certificates to verify the source's with.")
-@click.option("--cert", "cert_file", type=click.Path(dir_okay=False), help="Certificate to show to the source.")
+@click.option(
+    "--cacert",
+    "ca_file",
+    type=click.Path(dir_okay=False),
+    help="Certificates of the authorities that the source's is verified with.",
+)
+@click.option("--cert", "cert_file", type=click.Path(dir_okay=False), help="Client certificate for the source.")
 @click.option("--key", "key_file", type=click.Path(dir_okay=False), help="Its private key.")
 @click.option("--insecure", is_flag=True, help="Do not check the source's certificate.")
 @click.option(
-    "--source-address", metavar="HOST:PORT", help="The source as the target sees it.  [default: as in the URL]"
+    "--source-address", metavar="HOST:PORT", help="Address of the source for the target.  [default: as in the URL]"
 )
-@click.option("--follow", is_flag=True, help="Stay a replica until Enter, Ctrl-C or SIGTERM; then promote the target.")
+@click.option(
+    "--follow", is_flag=True, help="Remain a replica until Enter, Ctrl-C or SIGTERM; then promote the target."
+)
 @click.option(
     "--until-lag", type=click.IntRange(0), metavar="BYTES",
-    help="With --follow: promote the target by itself once it is at most so far behind.",
+    help="With --follow: promote the target once it is at most this far behind.",
 )  # fmt: skip
 @click.option(
     "--pause-source", "pause_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-    help="At the end, pause the writes of the source for so long, for clients to be pointed to the target.",
+    help="At the end, pause the writes of the source for this time, while clients are switched to the target.",
 )  # fmt: skip
-@click.option("--replace", "replaces", is_flag=True, help="Drop what the target holds.")
-@click.option("--skip-unsupported", "skip", is_flag=True, help="Leave out keys that are neither streams nor strings.")
+@click.option("--replace", "replaces", is_flag=True, help="Drop the data of the target.")
+@click.option("--skip-unsupported", "skip", is_flag=True, help="Skip keys that are neither streams nor strings.")
 @click.option("--copy", "copies", is_flag=True, help="Copy key by key, without replication.")
 def command(
     url: str,
@@ -72,16 +81,16 @@ def command(
 ) -> None:
     """Take over the streams and strings of a running Redis, without downtime.
 
-    The target becomes a replica of the source for as long as it takes, and a primary again at the end. Nothing is written
-    before it is known what cannot be taken. Exit status: 0 done, 1 it failed, 130 it was stopped; whatever happens, the
-    target is a primary with its own settings afterwards. docs/migration.md describes it all.
+    The target becomes a replica of the source, and a primary again at the end. Nothing is written
+    before the source has been examined. Exit status: 0 success, 1 failure, 130 stopped; in any case the
+    target is a primary with its own settings afterwards. docs/migration.md has the details.
     """
     if (follow and copies) or (until_lag is not None and not follow):
         raise click.UsageError("--follow needs replication, not --copy; --until-lag needs --follow")
     try:
         source, target = source_of(url, login), Place.from_url(to)
         if target.db:
-            raise BadUrlError(f"{to}: the databases keep their numbers; leave /{target.db} out")
+            raise BadUrlError(f"{to}: the databases keep their numbers; omit /{target.db}")
         if to_password_env is not None:
             target = replace(target, password=from_environment(to_password_env))
         plan = Plan(

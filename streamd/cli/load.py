@@ -20,14 +20,14 @@ __all__ = ["command"]
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE|FOLDER|-...")
 @click.option(
-    "--into", metavar="KEY", help="The stream to append to.  [default: as the column `stream`, or an export, says]"
+    "--into", metavar="KEY", help="The stream to append to.  [default: as in the column `stream`, or in the export]"
 )
-@click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as the files are called]")
+@click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as the files' names end]")
 @click.option(
     "--id-column", metavar="NAME",
     help="Column with the entries' IDs.  [default: id, if its first value looks like 1526919030474-55]",
 )  # fmt: skip
-@click.option("--new-ids", is_flag=True, help="Leave the IDs of the files out: the server makes them.")
+@click.option("--new-ids", is_flag=True, help="Ignore the IDs of the files: the server creates new ones.")
 @click.option(
     "--stream-column", default="stream", show_default=True, metavar="NAME", help="Column with the streams' keys."
 )
@@ -37,19 +37,17 @@ __all__ = ["command"]
 )  # fmt: skip
 @click.option(
     "--nulls", type=click.Choice(["omit", "empty", "fail"]), default="omit", show_default=True,
-    help="What a null becomes: no field, an empty value, an error. An empty cell of CSV is null, unless it is quoted.",
+    help="Treat a null as no field, an empty value, or an error. An empty cell of CSV is null, unless it is quoted.",
 )  # fmt: skip
-@click.option("--no-groups", is_flag=True, help="Append the entries of an export; leave its groups and counters out.")
+@click.option("--no-groups", is_flag=True, help="Append the entries of an export without its groups and counters.")
 @click.option(
     "--replace",
     "replaces",
     is_flag=True,
-    help="Replace what is there with the stream of an export, once that is whole.",
+    help="Replace an existing key with the stream of an export once it is complete.",
 )
-@click.option(
-    "--name", metavar="NAME", help="Name of the load, by which it is continued.  [default: made from the file]"
-)
-@click.option("--again", is_flag=True, help="Load what was loaded before once more.")
+@click.option("--name", metavar="NAME", help="Name by which the load is continued.  [default: computed from the file]")
+@click.option("--again", is_flag=True, help="Load files again that were loaded before.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each file, and no progress.")
 @with_server_options
 def command(
@@ -70,8 +68,8 @@ def command(
 ) -> None:
     """Append the rows of Parquet, Arrow, CSV and JSON Lines files to streams, each row once.
 
-    A load that was interrupted, even by SIGKILL, is continued by the same command: no entry is missing, none comes twice. Of what
-    `streamd export` has written, the groups are restored, too. Exit status: 0 all is loaded, 1 it is not.
+    Repeating the command continues a load that was interrupted, even by SIGKILL, without missing or duplicate entries. The groups of
+    streams that `streamd export` has written are restored, too. Exit status: 0 success, 1 failure.
     """
     if new_ids and id_column is not None:
         raise click.UsageError("--new-ids and --id-column exclude each other")

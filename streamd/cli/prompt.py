@@ -25,8 +25,8 @@ from streamd.shell.showing import as_json, pretty, raw
 
 __all__ = ["converse", "main"]
 
-DESCRIPTION = "A client: sends a request, the lines of its standard input, or what is typed at its prompt."
-ENDINGS = "$REDISCLI_AUTH is the password where no option gives one, $STREAMD_URL the URL."
+DESCRIPTION = "Send a request, the lines of standard input, or requests typed at a prompt."
+ENDINGS = "$REDISCLI_AUTH is the default password, $STREAMD_URL the default URL."
 
 
 def main() -> None:
@@ -42,13 +42,13 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--help", action="help", help="show this and exit")
     add("-v", "--version", action="version", version=f"{program} {__version__} (speaks Redis {REDIS_VERSION})")
-    add("-h", dest="host", metavar="HOST", help="127.0.0.1 unless told")
-    add("-p", dest="port", type=int, metavar="PORT", help="6379 unless told")
-    add("-s", dest="unix_path", metavar="PATH", help="a unix socket, instead of host and port")
+    add("-h", dest="host", metavar="HOST", help="name or address of the server (default: 127.0.0.1)")
+    add("-p", dest="port", type=int, metavar="PORT", help="its TCP port (default: 6379)")
+    add("-s", dest="unix_path", metavar="PATH", help="connect to a Unix socket instead of host and port")
     add("-u", "--url", dest="url", metavar="URL", help="redis://user:password@host:port/db, rediss:// or unix://")
     add("-a", "--pass", "--password", dest="password", metavar="PASSWORD")
     add("--user", dest="username", metavar="NAME")
-    add("-n", dest="db", type=int, metavar="DB", help="the number of the database")
+    add("-n", dest="db", type=int, metavar="DB", help="number of the database (default: 0)")
     add("-2", dest="protocol", action="store_const", const=2, help="speak RESP2")
     add("-3", dest="protocol", action="store_const", const=3, help="speak RESP3")
     add("--tls", dest="is_tls", action="store_true", default=None)
@@ -56,12 +56,17 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("--cert", dest="cert_file", metavar="FILE")
     add("--key", dest="key_file", metavar="FILE")
     add("--insecure", dest="is_verified", action="store_false", default=None, help="do not check the certificate")
-    add("--json", action="store_true", help="replies as JSON, a line each; speaks RESP3")
-    add("--raw", action="store_true", default=None, help="replies as bytes, as when the output is no terminal")
-    add("--no-raw", dest="raw", action="store_false", help="replies with their types, as on a terminal")
-    add("-x", dest="reads_last", action="store_true", help="the last argument is the standard input")
-    add("-e", dest="fails", action="store_true", help="exit status 1 when the last reply is an error")
-    add("-t", dest="timeout_s", type=float, metavar="SECONDS", help="how long a connection is waited for")
+    add("--json", action="store_true", help="print each reply as a line of JSON; implies RESP3")
+    add(
+        "--raw",
+        action="store_true",
+        default=None,
+        help="print replies as bytes (default when the output is not a terminal)",
+    )
+    add("--no-raw", dest="raw", action="store_false", help="print replies with their types (default on a terminal)")
+    add("-x", dest="reads_last", action="store_true", help="read the last argument from standard input")
+    add("-e", dest="fails", action="store_true", help="exit with status 1 when the last reply is an error")
+    add("-t", dest="timeout_s", type=float, metavar="SECONDS", help="time limit for connecting (default: 10)")
     add("--no-auth-warning", action="store_true", help=argparse.SUPPRESS)
     add("request", nargs=argparse.REMAINDER)
     return parser

@@ -60,13 +60,9 @@ class ReportRequest:
 @click.command()
 @click.argument("stream")
 @click.option("--out", metavar="FILE", help="File to write to, `-` for standard output.  [default: report.html]")
-@click.option("--format", "form", type=click.Choice(["html", "json"]), help="Default: what the file's name ends in.")
-@click.option(
-    "--since", metavar="WHEN", help="From here: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]"
-)
-@click.option(
-    "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
-)
+@click.option("--format", "form", type=click.Choice(["html", "json"]), help="[default: as the file's name ends]")
+@click.option("--since", metavar="WHEN", help="Start: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]")
+@click.option("--until", metavar="WHEN", help="End: an ID (included) or a time (excluded).  [default: the end]")
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -77,20 +73,22 @@ class ReportRequest:
 @click.option(
     "--field", "fields", multiple=True, metavar="NAME", help="Draw this numeric field.  [default: those found]"
 )
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="Only this consumer group; may be repeated.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Report only this consumer group; may be repeated."
+)
 @click.option(
     "--watch",
     default="2s",
     show_default=True,
     metavar="DURATION",
-    help="How long to watch the groups, to see what they process.",
+    help="Watch the groups for this time, to see what they process.",
 )
 @click.option(
     "--above",
     type=click.IntRange(0),
     default=5,
     show_default=True,
-    help="A pending entry that was delivered more often is a dead letter.",
+    help="Report pending entries that were delivered more often as dead letters.",
 )
 @click.option("--parquet", type=click.Path(), help="Folder to write the findings to, as Parquet files.")
 @click.option("--to-stream", metavar="KEY", help="Append the state of the groups, and dead letters, to this stream.")
@@ -98,9 +96,9 @@ class ReportRequest:
 @with_spark_options
 @with_server_options
 def report(stream: str, form: str | None, watch: str, **given: Any) -> None:
-    """Draw a page about STREAM: its rate, gaps and numbers; lag, pending entries, deliveries and processing of its groups.
+    """Draw a page about STREAM: its rate, gaps and numeric fields; lag, pending entries, deliveries and processing of its groups.
 
-    Entries are read without Spark, unless --master or --archive asks for it.
+    Entries are read without Spark, unless --master or --archive is given.
     """
     options = collect_options(given)
     try:

@@ -26,7 +26,7 @@ _SERVER: list[Callable[[F], F]] = [
     click.option("--password-file", metavar="FILE", help="File whose first line is the password."),
     click.option(
         "-o", "--option", "extra", multiple=True, metavar="NAME=VALUE",
-        help="Any other option of format(\"streamd\"): tlsCaFile, sentinels, readTimeout ...",
+        help="Another option of format(\"streamd\"): tlsCaFile, sentinels, readTimeout ...",
     ),
 ]  # fmt: skip
 

@@ -55,9 +55,7 @@ def server(arguments: tuple[str, ...]) -> None:
     sys.exit(serve(list(arguments), program="streamd server"))
 
 
-@program.command(
-    cls=RawCommand, add_help_option=False, short_help="A client: send requests, at a prompt or from a pipe."
-)
+@program.command(cls=RawCommand, add_help_option=False, short_help="Send requests, at a prompt or from a pipe.")
 def cli(arguments: tuple[str, ...]) -> None:
     from streamd.cli.prompt import converse
 
@@ -84,7 +82,7 @@ def commands() -> None:
 @program.command("check-rdb")
 @click.argument("file", type=click.Path())
 def check_rdb(file: str) -> None:
-    """Check a snapshot without loading it. Exit status: 0 it is valid, 1 it is not."""
+    """Check a snapshot without loading it. Exit status: 0 valid, 1 not valid."""
     from streamd.cli.check_rdb import check
 
     sys.exit(check(file))
@@ -92,14 +90,14 @@ def check_rdb(file: str) -> None:
 
 @program.command("check-aof")
 @click.argument("file", type=click.Path(), metavar="FILE|MANIFEST")
-@click.option("--fix", is_flag=True, help="Truncate the last file where it stops being valid, after asking.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--fix", is_flag=True, help="Truncate the last file where it stops being valid, after a confirmation.")
+@click.option("--yes", is_flag=True, help="Do not request a confirmation.")
 @click.option(
     "--truncate-to-timestamp", "until_stamp", type=int, metavar="SECONDS",
     help="Truncate the last file at the first command written after this Unix time.",
 )  # fmt: skip
 def check_aof(file: str, fix: bool, yes: bool, until_stamp: int | None) -> None:
-    """Check an append-only file, or all files of a manifest. Exit status: 0 all is valid, 1 it is not."""
+    """Check an append-only file, or all files of a manifest. Exit status: 0 all valid, 1 not."""
     from streamd.cli.check_aof import check
 
     sys.exit(check(file, fix=fix, yes=yes, until_stamp=until_stamp))

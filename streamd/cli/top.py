@@ -31,8 +31,8 @@ TABLE_NAMES = [name for name in TABLES if name != "pending"]
 @click.command("top")
 @click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL|HOST:PORT]")
 @with_port
-@click.option("--once", is_flag=True, help="Print once, and end. Default when input or output is not a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all tables, and end.")
+@click.option("--once", is_flag=True, help="Print once and exit.  [default: if input or output is not a terminal]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all tables and exit.")
 @click.option(
     "--interval",
     "interval_s",
@@ -40,21 +40,27 @@ TABLE_NAMES = [name for name in TABLES if name != "pending"]
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Refresh after this time.",
 )
 @click.option(
-    "--table", type=click.Choice(TABLE_NAMES), default="groups", show_default=True, help="What is shown first."
+    "--table", type=click.Choice(TABLE_NAMES), default="groups", show_default=True, help="Show this table first."
 )
 @click.option(
     "--sort",
     default="",
     metavar="COLUMN",
-    help="The column to sort by, as it is named in JSON.  [default: lag, or the greatest trouble]",
+    help="Sort by this column, as named in JSON.  [default: lag, or the most problematic first]",
 )
-@click.option("--filter", "wanted", default="", metavar="TEXT", help="Show only what contains this.")
-@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="With --once: rows of the table.")
-@click.option("--match", default="*", show_default=True, metavar="PATTERN", help="Streams to look at.")
-@click.option("--streams", type=click.IntRange(1), default=200, show_default=True, help="How many of them at most.")
+@click.option("--filter", "wanted", default="", metavar="TEXT", help="Show only rows that contain this text.")
+@click.option(
+    "--rows", type=click.IntRange(1), default=20, show_default=True, help="With --once: print at most this many rows."
+)
+@click.option(
+    "--match", default="*", show_default=True, metavar="PATTERN", help="Examine the streams whose keys match."
+)
+@click.option(
+    "--streams", type=click.IntRange(1), default=200, show_default=True, help="Examine at most this many streams."
+)
 def command(
     url: str,
     port: int | None,
@@ -68,11 +74,11 @@ def command(
     match: str,
     streams: int,
 ) -> None:
-    """Show what a server (streamd, Redis 7.0 or newer, Valkey) does now: groups by lag, streams, consumers, commands.
+    """Show the current activity of a server (streamd, Redis 7.0 or newer, Valkey): groups by lag, streams, consumers, commands.
 
-    Keys: 1 to 5 another table, < > r the order, / a filter, Enter looks into a stream, a group, a pending entry, Esc goes back,
-    Space pauses, q leaves. The password may be in the URL, or in REDISCLI_AUTH. Exit status: 0 done, 1 there was no answer,
-    2 the command line is wrong.
+    Keys: 1 to 5 another table, < > r the order, / a filter, Enter opens a stream, a group, a pending entry, Esc goes back,
+    Space pauses, q quits. The password may be in the URL, or in REDISCLI_AUTH. Exit status: 0 success, 1 no answer,
+    2 wrong command line.
     """
     if sort and TABLES[table].column(sort) is None:
         raise click.UsageError(

@@ -259,12 +259,14 @@ class ConnectionOptions:
         "tlsCaFile", text, None, "certificates of the authorities to trust. Default: those of the system"
     )
     tls_cert_file: str | None = option("tlsCertFile", text, None, "certificate of this client")
-    tls_key_file: str | None = option("tlsKeyFile", text, None, "its key, if it is not in the same file")
+    tls_key_file: str | None = option(
+        "tlsKeyFile", text, None, "private key of that certificate, if it is in another file"
+    )
     tls_key_password: str | None = option("tlsKeyPassword", text, None, "password of the key", is_secret=True)
     tls_verify: bool = option("tlsVerify", boolean, True, "whether the server's certificate must be valid")
-    tls_check_hostname: bool = option("tlsCheckHostname", boolean, True, "whether it must be for the host asked for")
+    tls_check_hostname: bool = option("tlsCheckHostname", boolean, True, "whether it must be valid for the host name")
     tls_server_name: str | None = option(
-        "tlsServerName", text, None, "host to check the certificate for, if it is not `host`"
+        "tlsServerName", text, None, "host name in the certificate, if it differs from `host`"
     )
     sentinels: tuple[Address, ...] = option(
         "sentinels",
@@ -290,14 +292,17 @@ class ConnectionOptions:
         "further attempts when a connection breaks, or the server is loading or failing over",
     )
     retry_backoff_ms: int = option(
-        "retryBackoff", parse_duration_ms, 80, "wait before the first of them; each further wait is twice as long"
+        "retryBackoff",
+        parse_duration_ms,
+        80,
+        "wait before the first of these attempts; each further wait is twice as long",
     )
     retry_max_backoff_ms: int = option("retryMaxBackoff", parse_duration_ms, 5_000, "longest such wait")
     failover_timeout_ms: int = option(
         "failoverTimeout",
         parse_duration_ms,
         60_000,
-        "with Sentinels: attempts go on for at least so long, until there is a new primary",
+        "with Sentinels: attempts continue for at least this time, until a new primary is found",
     )
     client_name: str = option("clientName", text, "streamd-spark", "name of the connections in CLIENT LIST")
 

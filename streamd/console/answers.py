@@ -149,12 +149,12 @@ class Answers:
             raise RefusedError(401, "Nobody is logged in.")
         answer = ANSWERS.get((request.method, request.path.removeprefix("/api/")))
         if answer is None:
-            raise RefusedError(404, "There is nothing of this name.")
+            raise RefusedError(404, "Nothing exists under this name.")
         body: dict[str, Any] = {}
         if request.method == "POST":
             prove(request, session)
             if not self._host.config.http_allow_writes:
-                raise RefusedError(403, "The console only shows: see the setting http-allow-writes.")
+                raise RefusedError(403, "The console is read-only: see the setting http-allow-writes.")
             body = await read_body(request)
         query = read_query(request.rel_url.raw_query_string)
         found = await answer(Asked(self._host, self._sessions, self._history, session, request, query, body))
@@ -181,7 +181,7 @@ async def read_body(request: web.BaseRequest) -> dict[str, Any]:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"That is no JSON: {error}") from None
+        raise RefusedError(400, f"The request is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise RefusedError(400, "A JSON object is expected.")
     return body

@@ -63,14 +63,14 @@ class Asked:
         if value is None and default is not None:
             value = default
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise RefusedError(400, f"{parameter} is to be a number from {least} to {most}.")
+            raise RefusedError(400, f"{parameter} must be a number from {least} to {most}.")
         return value
 
     def ids(self) -> list[bytes]:
         """The entry IDs that something is done with; raises RefusedError."""
         given = self.body.get("ids")
         if not isinstance(given, list) or not 0 < len(given) <= 1000:
-            raise RefusedError(400, "ids is to be a list of 1 to 1000 entry IDs.")
+            raise RefusedError(400, "ids must be a list of 1 to 1000 entry IDs.")
         found = [read_bytes(each) for each in given]
         if any(parse_id(each) is None for each in found):
             raise RefusedError(400, "An entry ID looks like 1700000000000-0.")

@@ -53,12 +53,12 @@ def check(method: str, path: str, headers: Mapping[str, str], names: str) -> Non
     """
     host = headers.get("Host", "")
     if not is_known_host(host_name(host), names):
-        raise RefusedError(421, "The console is not known by this name: see the setting http-hosts.")
+        raise RefusedError(421, "The console does not accept this host name: see the setting http-hosts.")
     if path.startswith("/api/") and headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-        raise RefusedError(403, "Another site may not ask this console.")
+        raise RefusedError(403, "Requests from other sites are refused.")
     if method not in ("GET", "HEAD"):
         if headers.get("Origin", "").partition("://")[2].lower() != host.lower():
-            raise RefusedError(403, "Another site may not ask this console.")
+            raise RefusedError(403, "Requests from other sites are refused.")
         if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusedError(415, "Requests are JSON.")
+            raise RefusedError(415, "Requests must be JSON.")
     check_body(headers)

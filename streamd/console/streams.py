@@ -236,7 +236,7 @@ async def group(asked: Asked) -> dict[str, Any]:
     reply = await connection.call("XINFO", "GROUPS", key, db=asked.db)
     told = next((each for each in map(text_map, reply) if each["name"] == name), None)
     if told is None:
-        raise RefusedError(404, "There is no such group.")
+        raise RefusedError(404, "The group does not exist.")
     state = StreamState(key, 0, 0, None, None)
     await _add_groups(connection, asked.db, [(state, told)], Slices())
     consumers: list[Any] = []
@@ -317,7 +317,7 @@ async def entry(asked: Asked) -> dict[str, Any]:
     key, entry_id = asked.name("key"), asked.name("id")
     reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, "COUNT", 1, db=asked.db)
     if not reply:
-        raise RefusedError(404, "There is no such entry: it was deleted or trimmed.")
+        raise RefusedError(404, "The entry does not exist: it was deleted or trimmed.")
     each = WHOLE_BYTES // max(1, min(len(reply[0][1]) // 2, WHOLE_FIELDS_SHOWN))
     return entry_json(*reply[0], values=min(each, WHOLE_VALUE_SHOWN), fields_shown=WHOLE_FIELDS_SHOWN)
 
@@ -329,7 +329,7 @@ async def value(asked: Asked) -> bytes:
     reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, "COUNT", 1, db=asked.db)
     at = asked.number("field") * 2 + 1
     if not reply or at >= len(reply[0][1]):
-        raise RefusedError(404, "There is no such value.")
+        raise RefusedError(404, "The value does not exist.")
     found: bytes = reply[0][1][at]
     return found
 

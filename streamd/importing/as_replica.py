@@ -127,7 +127,7 @@ class Replica:
         except (ImportFailedError, ReplyError) as error:
             left = ["REPLICAOF NO ONE"] if self._has_begun else []
             left += [f"CONFIG SET {name}" for name in self._restore]
-            raise ImportFailedError(f"{error}; left to be done on the target: {', '.join(left)}") from None
+            raise ImportFailedError(f"{error}; still to be done on the target: {', '.join(left)}") from None
 
     def _promote(self) -> None:
         """REPLICAOF NO ONE, as soon as it is accepted: not while a snapshot is loaded."""

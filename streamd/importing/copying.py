@@ -109,7 +109,7 @@ def ask(source: Peer, requests: Sequence[Sequence[str | bytes | int]]) -> list[A
         for each in replies:
             raised(each)
     except ReplyError as error:
-        raise ImportFailedError(f"{source} does not let its keys be copied: {error}") from None
+        raise ImportFailedError(f"{source} refuses to have its keys copied: {error}") from None
     return replies
 
 
@@ -135,8 +135,8 @@ def settle(target: Peer, batch: Dumped, copied: Copied) -> None:
             elif "DUMP payload version" in str(reply):
                 raise ImportFailedError(f"{target} cannot read the format of the source, which is a newer one: {reply}")
             else:
-                raise ImportFailedError(f"{target} does not take the keys: {reply}")
+                raise ImportFailedError(f"{target} does not accept the keys: {reply}")
     except ReplyError as error:
-        raise ImportFailedError(f"{target} does not take the keys: {error}") from None
+        raise ImportFailedError(f"{target} does not accept the keys: {error}") from None
     except NoConnectionError as error:
         raise ImportFailedError(f"{target}: {error}") from None

@@ -125,7 +125,7 @@ def check_source(source: Peer) -> dict[str, str]:
     fields = source.info()
     if fields.get("cluster_enabled") == "1":
         raise ImportFailedError(
-            f"{source} is a node of a cluster: it holds only a part of the keys, and a cluster is not imported"
+            f"{source} is a node of a cluster: it holds only a part of the keys, and importing a cluster is not supported"
         )
     if "sentinel_masters" in fields:
         raise ImportFailedError(f"{source} is a Sentinel: give the address of the primary")
@@ -134,7 +134,7 @@ def check_source(source: Peer) -> dict[str, str]:
     if fields.get("loading") == "1":
         raise ImportFailedError(f"{source} is still loading its data: try again later")
     if fields["role"] == "slave" and fields.get("master_link_status") != "up":
-        raise ImportFailedError(f"{source} is a replica that has lost its primary: its data are stale")
+        raise ImportFailedError(f"{source} is a replica that has lost its primary: its data is stale")
     return fields
 
 

@@ -121,7 +121,7 @@ class AppendOnly:
         self.aof.rewrite_started(pid)
         self._writer.write_base(self.aof.files.temporary_base(pid))
         if not self.aof.finish_rewrite(True):
-            raise StreamdError("The append-only file could not be begun")
+            raise StreamdError("The append-only file could not be created")
         self._changed()
 
     def flush(self) -> None:
@@ -218,7 +218,7 @@ class AppendOnly:
                 self._directory.claim(self._directory.here)
             self.aof.set_directory(self._directory.here)
         except (OSError, StreamdError) as error:
-            log.warning("Can't begin an append only file in the data directory: %s", error)
+            log.warning("Can't create an append only file in the data directory: %s", error)
             raise
 
     def _rewrite_in_child(self, report: Report) -> None:

@@ -240,7 +240,7 @@ class Backup:
             self._begin()
         keep_s = self._config.backup_sealed_ttl
         if self.state is BackupState.SEALED and keep_s and time.time() - self.end_time >= keep_s:
-            log.info("The sealed backup is deleted after %d seconds", keep_s)
+            log.info("Deleting the sealed backup after %d seconds", keep_s)
             try:
                 self.clean_up()
             except CommandError as error:

@@ -104,8 +104,8 @@ class DataDirectory:
             os.replace(temporary, kept)
             disk.sync_directory(os.path.dirname(kept) or ".")
         log.warning(
-            "%s has more than could be loaded, and will be replaced by what was. The whole file is kept as %s:"
-            " remove it when nothing in it is needed.",
+            "%s could be loaded only in part, and will be replaced by that part. The original file is kept as %s:"
+            " remove it when you no longer need it.",
             path,
             kept,
         )

@@ -310,7 +310,7 @@ class Loader:
         try:
             deque(self._replay_append_only(), maxlen=0)
             if self._log.aof.files.manifest.is_empty:
-                raise StreamdError("There is no append-only file")
+                raise StreamdError("The append-only file does not exist")
         except (OSError, StreamdError) as error:
             log.warning("%s", error)
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from error

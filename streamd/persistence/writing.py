@@ -57,7 +57,7 @@ class ChildDisk(Disk):
 
     def rename(self, old: StrPath, new: StrPath) -> None:
         if os.getppid() != self._server_pid:
-            raise OSError(errno.ECHILD, "The server is gone")
+            raise OSError(errno.ECHILD, "The server has ended")
         super().rename(old, new)
 
 

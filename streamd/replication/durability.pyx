@@ -361,7 +361,8 @@ cdef class Durability(Capability):
         if self.is_watched:
             reason = f"Fewer than {self.config.min_replicas_durable} replicas have confirmed writes"
         log.warning(
-            "%s for %d ms: data is neither read nor written until that changes. Clients that were waiting: %d.",
+            "%s for %d ms: commands that read or write data are refused until that changes."
+            " Clients that were waiting: %d.",
             reason, self.config.min_replicas_durable_timeout, len(self.holds),
         )
         self.refuse_held()
@@ -389,7 +390,7 @@ cdef class Durability(Capability):
 
     cdef int drop_fence(self) except -1:
         if self.is_fenced and self.is_on:
-            log.info("Enough replicas have confirmed all writes: data is read and written again.")
+            log.info("Enough replicas have confirmed all writes: commands that read or write data are served again.")
         self.is_fenced = False
         self.dispatcher.change_state(FENCED, False)
         self.dispatcher.serve_held_back()

@@ -583,13 +583,13 @@ class Following(Capability):
         key = f" for key '{printable(args[1][:128])}'" if len(args) > 1 else ""
         if not self._config.rdb_skip_unsupported:
             raise ReplicationError(
-                f"MASTER {self.host}:{self.port} has sent the command {name}{key}, which this server does not have"
-                f" ({reason}). The link is dropped, so that the data stays what it was. Let the primary have streams and"
-                " strings only, or set rdb-skip-unsupported to yes to leave such commands out.", is_lasting=True,
+                f"MASTER {self.host}:{self.port} has sent the command {name}{key}, which is not supported here"
+                f" ({reason}). The link is dropped, and the data remains unchanged. Keep only streams and strings on the"
+                " primary, or set rdb-skip-unsupported to yes to skip such commands.", is_lasting=True,
             )  # fmt: skip
         if name not in self._skipped:
             self._skipped.add(name)
-            log.warning("Commands %s of the primary are left out: this server does not have them. First%s", name, key)
+            log.warning("Skipping the command %s of the primary, which is not supported. First%s", name, key)
 
     def stream_error(self, text: str, command: str, args: list[bytes]) -> None:
         """A command of the stream has failed: the data is not what the primary has.

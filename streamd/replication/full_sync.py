@@ -78,7 +78,7 @@ class ConnectionsSink:
             if unsent:
                 poll.poll(1000)
         if not self._sockets:
-            raise OSError(errno.EPIPE, "All replicas are gone")
+            raise OSError(errno.EPIPE, "All replicas have disconnected")
 
     def _give_up(self, fd: int) -> None:
         """Drop a connection; the server sees that it has ended."""

@@ -222,7 +222,7 @@ class Link:
             raise ReplicationError(f"Error reply to PING from master: '{shown(reply)}'")
         else:
             raise ReplicationError(
-                f"Error reply to PING from master: '{shown(reply)}'. What answers at {self.place} is no Redis: check"
+                f"Error reply to PING from master: '{shown(reply)}'. The server at {self.place} is not a Redis: check"
                 " the host and the port of the primary.", is_lasting=True,
             )  # fmt: skip
 
@@ -404,7 +404,7 @@ class Link:
         except UnsupportedValueError as error:
             raise ReplicationError(
                 f"The snapshot of MASTER {self.place} cannot be loaded: key '{shown(error.key)}' of database"
-                f" {error.database} is a {error.type_name}, and this server has streams and strings only. The old data is"
+                f" {error.database} is a {error.type_name}, and only streams and strings are supported. The old data is"
                 " kept. Remove such keys there, or set rdb-skip-unsupported to yes to leave them out.", is_lasting=True,
             ) from error  # fmt: skip
         except CorruptFileError as error:

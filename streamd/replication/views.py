@@ -233,7 +233,7 @@ class Views(Capability):
             pass
         except ValueError as error:
             raise StreamdError(
-                f"{self._path} does not have the view that this server joined last: {one_line(str(error).encode())}. Restore it, or"
+                f"{self._path} does not contain the view that this server joined last: {one_line(str(error).encode())}. Restore it, or"
                 " empty the data directory and let the server follow another one."
             ) from error
 

@@ -102,7 +102,7 @@ class SourceOptions:
     streams: tuple[str, ...] = option(
         "streams", names, (), "keys of several streams, separated by commas or as a JSON array"
     )
-    stream_pattern: str | None = option("streamPattern", text, None, "pattern of keys, as SCAN MATCH takes it")
+    stream_pattern: str | None = option("streamPattern", text, None, "pattern of keys, as for SCAN MATCH")
     pattern_interval_ms: int = option(
         "patternInterval", parse_duration_ms, 10_000, "how often a query looks for new streams of the pattern"
     )
@@ -151,7 +151,7 @@ class SourceOptions:
         "pushdown",
         boolean,
         None,
-        "whether filters on id, ms, time and stream narrow what is read (as `register(spark, pushdown=True)` does for all reads); "
+        "whether filters on id, ms, time and stream limit the range that is read (as `register(spark, pushdown=True)` does for all reads); "
         "requires spark.sql.python.filterPushdown.enabled, and a DataFrame that is loaded again for each use: PySpark keeps "
         "the filters of the first one",
     )
@@ -165,7 +165,7 @@ class SourceOptions:
         "fields",
         choice("binary", "text"),
         "binary",
-        "type of the names and values in the column `fields`, unless a schema says it: `text` is readable, `binary` takes any bytes",
+        "type of the names and values in the column `fields`, unless given by a schema: `text` is readable, `binary` preserves any bytes",
     )
     mode: str = option(
         "mode",
@@ -184,14 +184,14 @@ class SourceOptions:
         "failOnMissing",
         boolean,
         None,
-        "fail when a stream that `stream` or `streams` names is not there. Default: true for a batch; a query waits for it",
+        "fail when a stream of `stream` or `streams` does not exist. Default: true for a batch; a query waits for it",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         boolean,
         True,
-        "fail when entries that were to be read are gone (trimmed, deleted with their stream, stream recreated); otherwise "
-        "continue with what is there",
+        "fail when unread entries are lost (trimmed, deleted with their stream, stream recreated); otherwise "
+        "continue with the remaining entries",
     )
     max_entries_per_trigger: int | None = option(
         "maxEntriesPerTrigger", whole_number(1), None, "maximum number of entries of a micro-batch"
@@ -217,7 +217,7 @@ class SourceOptions:
         "archiveLease",
         parse_duration_ms,
         600_000,
-        "how long archivers keep on the server what a read of an archive is about to read from there; 0: they are not asked to",
+        "how long archivers keep entries that a read of an archive is about to read from the server; 0: no such lease",
     )
 
     @classmethod

@@ -30,7 +30,7 @@ class SinkOptions:
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     stream: str | None = option(
-        "stream", text, None, "key of the stream to write to; without it each row names its own in `streamColumn`"
+        "stream", text, None, "key of the stream to write to. Default: that in `streamColumn` of each row"
     )
     stream_column: str = option(
         "streamColumn", text, "stream", "column that names the stream of a row; not a field of the entry"
@@ -39,7 +39,7 @@ class SinkOptions:
         "idColumn",
         text,
         None,
-        "column with the entry's ID (`ms-seq`, `ms-*`, `*`); not a field of the entry. Default: the server makes the IDs",
+        "column with the entry's ID (`ms-seq`, `ms-*`, `*`); not a field of the entry. Default: the server creates the IDs",
     )
     fields_column: str = option(
         "fieldsColumn",
@@ -70,19 +70,19 @@ class SinkOptions:
         "trimPolicy",
         choice("KEEPREF", "DELREF", "ACKED"),
         None,
-        "what trimming does to pending references; ACKED: only what every group has acknowledged",
+        "what trimming does to pending references; ACKED: only entries that every group has acknowledged",
     )
     create: bool = option(
         "createStream",
         boolean,
         True,
-        "whether a missing stream is created (otherwise NOMKSTREAM, and its rows are an error)",
+        "whether a missing stream is created (otherwise NOMKSTREAM, and rows for it are an error)",
     )
     delivery: str = option(
         "delivery",
         choice("at-least-once", "exactly-once"),
         "at-least-once",
-        "exactly-once writes each chunk in a transaction with a marker, and skips on replay what the marker covers",
+        "exactly-once writes each chunk in a transaction with a marker, and on replay skips the rows that the marker covers",
     )
     idempotency_key: str | None = option(
         "idempotencyKey",

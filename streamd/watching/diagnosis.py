@@ -85,7 +85,7 @@ class Diagnosis:
         lines = []
         if not self.look.is_whole:
             lines.append(
-                f"There are more streams than the {number(len(self.look.streams))} that were looked at: --streams, --keys, --match"
+                f"More streams exist than the {number(len(self.look.streams))} that were examined: --streams, --keys, --match"
             )
         if self.other_keys:
             lines.append(

@@ -42,16 +42,16 @@ def persistence(case: Case) -> Iterator[Finding]:
         if policy == "no":
             yield Finding(
                 "warning", "persistence", "appendfsync no",
-                f"The system writes the append-only file to the disk when it likes, about every 30 s; {per_second(writes)} writes"
+                f"The system writes the append-only file to disk at its own pace, about every 30 s; {per_second(writes)} writes"
                 " come each second.",
-                "A power loss takes all that was acknowledged since then.",
+                "A power loss loses every write acknowledged since then.",
                 ("CONFIG SET appendfsync everysec",), values={"appendfsync": policy, "loses_s": 30},
             )  # fmt: skip
         elif policy == "everysec":
             yield Finding(
                 "notice", "persistence", "appendfsync everysec",
-                f"A power loss takes up to 2 s of acknowledged writes, about {number(2 * writes)} at the present rate.",
-                "The disk follows a second behind, two when it is slow; a crash of the process alone loses nothing.",
+                f"A power loss loses up to 2 s of acknowledged writes, about {number(2 * writes)} at the present rate.",
+                "The disk lags a second behind, or two when it is slow; a crash of the process alone loses nothing.",
                 ("CONFIG SET appendfsync always", "# if that is too much to lose"),
                 values={"appendfsync": policy, "loses_s": 2, "writes_per_s": writes},
             )  # fmt: skip
@@ -67,7 +67,7 @@ def persistence(case: Case) -> Iterator[Finding]:
         yield Finding(
             "critical" if keys and not look.is_replica else "notice", "persistence", "no files",
             f"Neither append-only file nor snapshots: a restart loses {counted(keys, 'key')}.",
-            "What is only in memory ends with the process.",
+            "Data that is only in memory is lost when the process ends.",
             ("CONFIG SET appendonly yes", "CONFIG REWRITE"), values={"keys": keys, "loses_s": None},
         )  # fmt: skip
     else:
@@ -101,8 +101,8 @@ def files_fail(case: Case) -> Iterator[Finding]:
         if case.look.info.get(field, "ok") != "ok":
             yield Finding(
                 "critical", "files-fail", what, f"{what.capitalize()} failed ({field}:{case.look.info[field]}).",
-                "What the files lack is lost in a crash, and writes may be refused until it succeeds.",
-                ("CONFIG GET dir", command, "# after looking at the log and at the room on that disk"),
+                "A crash loses the data that the files lack, and writes may be refused until it succeeds.",
+                ("CONFIG GET dir", command, "# after checking the log and the free space on that disk"),
             )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def no_password(case: Case) -> Iterator[Finding]:
     yield Finding(
         "notice" if is_protected else "critical", "no-password", f"listens on {where}",
         "The default user needs no password"
-        + ("; protected mode refuses other machines for as long as it is on." if is_protected else ", from any machine."),
-        "Whoever reaches the port reads and deletes everything, and may write files where the server may.",
+        + ("; while protected mode is on, it refuses other machines." if is_protected else ", from any machine."),
+        "Anyone who can connect to the port can read and delete everything, and write files as the server can.",
         ("CONFIG SET requirepass <password>", "# or: CONFIG SET bind 127.0.0.1"),
         values={"bind": where, "protected_mode": settings.get("protected-mode")},
     )  # fmt: skip
@@ -165,33 +165,33 @@ def conflicts(case: Case) -> Iterator[tuple[str, str, str, str]]:
     if not limit and policy != "noeviction":
         yield (
             f"maxmemory 0, maxmemory-policy {policy}", "Without a limit nothing is ever evicted.",
-            "Memory ends when that of the machine does.", "CONFIG SET maxmemory <bytes>",
+            "The server grows until the memory of the machine is used up.", "CONFIG SET maxmemory <bytes>",
         )  # fmt: skip
     if limit and policy.startswith("allkeys-") and look.streams:
         yield (
             f"maxmemory {limit}, maxmemory-policy {policy}",
-            f"Above {size(limit)} whole streams are evicted, groups and pending entries with them; {size(look.number('used_memory'))} are used.",
+            f"Above {size(limit)} streams are evicted with their groups and pending entries; {size(look.number('used_memory'))} are used.",
             "An evicted stream is lost without an error for its producers and consumers.", "CONFIG SET maxmemory-policy noeviction",
         )  # fmt: skip
     if limit and policy.startswith("volatile-") and not expiring:
         yield (
-            f"maxmemory-policy {policy}", "No key expires, so there is nothing that this policy could evict.",
+            f"maxmemory-policy {policy}", "No key expires, so this policy can evict nothing.",
             f"Writes are refused above {size(limit)}, as with noeviction.", "CONFIG SET maxmemory-policy noeviction",
         )  # fmt: skip
     if machine and limit > machine:
         yield (
             f"maxmemory {limit}", f"The limit is above the {size(machine)} of the machine.",
-            "The system ends the server before the limit acts.", f"CONFIG SET maxmemory {machine * 3 // 4}",
+            "The system kills the server before the limit takes effect.", f"CONFIG SET maxmemory {machine * 3 // 4}",
         )  # fmt: skip
     if settings.get("appendonly") == "no" and settings.get("appendfsync") == "always":
         yield (
-            "appendonly no, appendfsync always", "There is no append-only file that could be synced.",
+            "appendonly no, appendfsync always", "No append-only file exists that could be synced.",
             "Acknowledged writes are not on the disk, though it looks as if they were.", "CONFIG SET appendonly yes",
         )  # fmt: skip
     if settings.get("appendfsync") == "always" and settings.get("no-appendfsync-on-rewrite") == "yes":
         yield (
             "appendfsync always, no-appendfsync-on-rewrite yes", "While a file is rewritten nothing is synced.",
-            "What `always` promises does not hold then.", "CONFIG SET no-appendfsync-on-rewrite no",
+            "During that time, the promise of `always` does not hold.", "CONFIG SET no-appendfsync-on-rewrite no",
         )  # fmt: skip
     if (
         settings.get("save")
@@ -199,14 +199,14 @@ def conflicts(case: Case) -> Iterator[tuple[str, str, str, str]]:
         and settings.get("appendonly") == "no"
     ):
         yield (
-            "save, stop-writes-on-bgsave-error no", "Writes go on when snapshots, the only files, fail.",
+            "save, stop-writes-on-bgsave-error no", "Writes continue when snapshots, the only files, fail.",
             "Nobody notices that nothing is saved any more.", "CONFIG SET stop-writes-on-bgsave-error yes",
         )  # fmt: skip
     needed, most_lag = case.setting("min-replicas-to-write"), case.setting("min-replicas-max-lag")
     if needed and not most_lag:
         yield (
-            f"min-replicas-to-write {needed}, min-replicas-max-lag 0", "With a lag of 0 replicas are not asked for.",
-            "Writes go on without any replica.", "CONFIG SET min-replicas-max-lag 10",
+            f"min-replicas-to-write {needed}, min-replicas-max-lag 0", "A lag of 0 disables the condition.",
+            "Writes continue without any replica.", "CONFIG SET min-replicas-max-lag 10",
         )  # fmt: skip
     if needed > look.number("connected_slaves") and most_lag and not look.is_replica:
         yield (
@@ -226,20 +226,20 @@ def conflicts(case: Case) -> Iterator[tuple[str, str, str, str]]:
         yield (
             f"client-output-buffer-limit replica, repl-backlog-size {backlog}",
             f"A replica is closed at {size(low)} unsent, less than the backlog of {size(backlog)}.",
-            "One that could have gone on from the backlog is cut off, and may need a full resynchronisation.",
+            "A replica that could have continued from the backlog is disconnected, and may need a full resynchronisation.",
             f'CONFIG SET client-output-buffer-limit "replica {4 * backlog} {backlog} 60"',
         )  # fmt: skip
     if case.settings and not case.setting("stream-node-max-bytes") and not case.setting("stream-node-max-entries") and (
         {"stream-node-max-bytes", "stream-node-max-entries"} <= case.settings.keys()
     ):  # fmt: skip
         yield (
-            "stream-node-max-bytes 0, stream-node-max-entries 0", "A node of a stream has no limit but 1 GiB.",
+            "stream-node-max-bytes 0, stream-node-max-entries 0", "The only limit of a node of a stream is 1 GiB.",
             "MAXLEN ~ and MINID ~ remove whole nodes only, and so remove nothing.", "CONFIG SET stream-node-max-entries 100",
         )  # fmt: skip
     if settings.get("slowlog-log-slower-than") == "-1" or settings.get("slowlog-max-len") == "0":
         yield (
             "slowlog-log-slower-than -1" if settings.get("slowlog-log-slower-than") == "-1" else "slowlog-max-len 0",
-            "The slow log is off.", "Slow commands leave no trace, neither for you nor for this page.",
+            "The slow log is off.", "Slow commands leave no trace, for you or for this page.",
             "CONFIG SET slowlog-log-slower-than 10000" if settings.get("slowlog-max-len") != "0" else "CONFIG SET slowlog-max-len 128",
         )  # fmt: skip
 
@@ -280,7 +280,7 @@ def slow_commands(case: Case) -> Iterator[Finding]:
         yield Finding(
             "critical" if longest >= SECOND_US else "warning", "slow-command", name.upper(),
             f"{count} in the last hour above {case.thresholds.slow_ms:g} ms; the longest took {longest / 1000:,.1f} ms.",
-            "Commands run one after another: everybody waits for the slow one.",
+            "Commands run one after another: all clients wait for a slow one.",
             ("SLOWLOG GET 10", *((ADVICE[name],) if name in ADVICE else ())), longest,
             {"count": len(took), "longest_ms": longest / 1000},
         )  # fmt: skip
@@ -306,8 +306,8 @@ def replication_lags(case: Case) -> Iterator[Finding]:
             continue
         yield Finding(
             "warning", "replication-lag", f"replica {told.get('ip')}:{told.get('port')}",
-            f"Heard of {duration(heard_s)} ago, {size(behind)} behind; its state is {told.get('state')}.",
-            "A fail-over to it loses what it lacks, and what is kept for it takes memory.",
+            f"Last heard from {duration(heard_s)} ago, {size(behind)} behind; its state is {told.get('state')}.",
+            "A fail-over to it loses the data that it lacks, and the data kept for it uses memory.",
             ("INFO replication", f"# and on {told.get('ip')}:{told.get('port')}: INFO replication"), heard_s,
             {"behind_bytes": behind, "heard_s": heard_s, "state": told.get("state")},
         )  # fmt: skip
@@ -322,13 +322,13 @@ def link_of_replica(case: Case) -> Iterator[Finding]:
         since = f" for {duration(down_s)}" if down_s > 0 else ""
         yield Finding(
             "critical", "replication-lag", f"primary {primary}", f"The link to the primary is down{since}.",
-            "Readers here see old data, and a fail-over to this replica loses all that was written since.",
+            "Readers here see old data, and a fail-over to this replica loses all writes since then.",
             ("INFO replication", f"# or, when that primary is gone for good: REPLICAOF NO ONE; it is {primary}"),
             values={"down_s": down_s},
         )  # fmt: skip
     elif heard_s >= case.thresholds.replica_s:
         yield Finding(
-            "warning", "replication-lag", f"primary {primary}", f"Nothing was heard of the primary for {duration(heard_s)}.",
+            "warning", "replication-lag", f"primary {primary}", f"The primary has been silent for {duration(heard_s)}.",
             "It should send a ping every few seconds: it hangs, or the network does.", ("INFO replication",),
             values={"heard_s": heard_s},
         )  # fmt: skip

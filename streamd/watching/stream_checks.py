@@ -52,12 +52,12 @@ def lag_grows(case: Case) -> Iterator[Finding]:
             group_of(stream, group),
             f"{counted(group.lag, 'entry waits', 'entries wait')}{waiting(lag_s)}; {per_second(in_per_s)} arrive each second,"
             f" {per_second(out_per_s)} are read.",
-            "Nobody reads: the delay grows with the clock, and entries that are trimmed meanwhile are lost to the group."
+            "Nobody reads: the delay grows steadily, and entries that are trimmed in the meantime are lost to the group."
             if not change.has_moved
             else "Consumers are slower than producers: the delay grows until entries are trimmed unread.",
             (
                 f"XINFO CONSUMERS {names(stream, group)}",
-                "# start more consumers of the group, or let each XREADGROUP take more: COUNT 100",
+                "# start more consumers of the group, or read more with each XREADGROUP: COUNT 100",
             ),
             group.lag,
             {"lag": group.lag, "lag_s": lag_s, "in_per_s": in_per_s, "out_per_s": out_per_s},
@@ -84,7 +84,7 @@ def group_abandoned(case: Case) -> Iterator[Finding]:
             "group-abandoned",
             group_of(stream, group),
             f"{counted(group.lag, 'entry waits', 'entries wait')}{waiting(lag_s)}; {last_read}.",
-            "Either its readers are down, or nobody needs it: then it only keeps entries from being trimmed as done.",
+            "Either its readers are down, or nobody needs the group: then it only prevents entries from being trimmed.",
             (f"XGROUP DESTROY {names(stream, group)}", "# if nobody needs it; else start its consumers"),
             group.lag,
             {"lag": group.lag, "lag_s": lag_s, "idle_s": idle_s},
@@ -105,11 +105,11 @@ def consumer_gone(case: Case) -> Iterator[Finding]:
                 "consumer-gone",
                 f"{group_of(stream, group)}, consumer {word(consumer.name)}",
                 f"{counted(consumer.pending, 'pending entry', 'pending entries')}; last seen {duration(idle_s)} ago.",
-                "What was delivered to it and not acknowledged stays with it until somebody claims it"
+                "Entries that were delivered to it and not acknowledged stay with it until another consumer claims them"
                 + ("." if alive else ", and no other consumer of the group is alive."),
                 (
                     f"XAUTOCLAIM {names(stream, group)} {word(heir)} {gone_ms:.0f} 0-0 COUNT 100",
-                    "# again, from the ID that it answers, until that is 0-0; then only if this answers nothing:",
+                    "# repeat it from the ID that it returns until that is 0-0; then, only if this returns nothing:",
                     f"XPENDING {names(stream, group)} - + 1 {word(consumer.name)}",
                     f"# XGROUP DELCONSUMER {names(stream, group)} {word(consumer.name)}   drops what it still holds",
                 ),
@@ -133,11 +133,11 @@ def poison_entries(case: Case) -> Iterator[Finding]:
             group_of(stream, group),
             f"{at_least}{count} delivered more than {case.thresholds.deliveries} times; {worst.entry_id}"
             f" {number(worst.deliveries)} times, last to {word(worst.consumer)}.",
-            "An entry that no consumer can work off comes back for ever, and may take down each that gets it.",
+            "An entry that no consumer can process is delivered again and again, and may crash each consumer that receives it.",
             (
                 f"XRANGE {word(stream.key)} {worst.entry_id} {worst.entry_id}",
                 f"XACK {names(stream, group)} {worst.entry_id}",
-                "# after it was copied elsewhere, if it must not be lost",
+                "# after copying it elsewhere, if it must not be lost",
             ),
             worst.deliveries,
             {"entries": len(bad), "id": worst.entry_id, "deliveries": worst.deliveries},
@@ -167,7 +167,7 @@ def unbounded(case: Case) -> Iterator[Finding]:
         left_s = max(0.0, limit - used) / rate if rate and limit else None
         is_near = left_s is not None and left_s < case.thresholds.memory_days * DAY_S
         severity = "notice" if not is_near or left_s is None else "critical" if left_s < DAY_S else "warning"
-        end = "" if left_s is None else f"; at this rate memory ({size(limit)}) ends in {duration(left_s)}"
+        end = "" if left_s is None else f"; at this rate memory ({size(limit)}) is used up in {duration(left_s)}"
         yield Finding(
             severity,
             "stream-unbounded",
@@ -177,10 +177,10 @@ def unbounded(case: Case) -> Iterator[Finding]:
             if stream.is_untouched
             else f"{number(stream.length)} entries, {size(stream.bytes or 0)}, not trimmed while {per_second(in_per_s)} arrive"
             f" each second{end}.",
-            "Nothing removes old entries: in the end writes fail, keys are evicted, or the system ends the server.",
+            "Nothing removes old entries: in the end writes fail, keys are evicted, or the system kills the server.",
             (
                 f"XTRIM {word(stream.key)} MAXLEN ~ {stream.length}",
-                f"# and for good, where it is written: XADD {word(stream.key)} MAXLEN ~ {stream.length} * ...",
+                f"# and permanently, in the producer: XADD {word(stream.key)} MAXLEN ~ {stream.length} * ...",
             ),
             rate,
             {"length": stream.length, "bytes": stream.bytes, "in_per_s": in_per_s, "memory_ends_in_s": left_s},
@@ -213,7 +213,7 @@ def done_and_kept(case: Case) -> Iterator[Finding]:
             f"stream {word(stream.key)}",
             f"{number(done)} of {number(stream.length)} entries ({100 * share:.0f} %, about {size(used)}) are acknowledged by"
             f" {'its group' if len(stream.groups) == 1 else f'all {len(stream.groups)} groups'}.",
-            "They take memory, and time at each start and snapshot, and no group will read them again.",
+            "They use memory, and time at each start and snapshot; no group will read them again.",
             (
                 f"XTRIM {word(stream.key)} MINID ~ {format_id(*before).decode()}",
                 "# unless they are kept on purpose, as a history",

@@ -186,7 +186,7 @@ def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path
     assert run("report", "nosuch", "--out", str(tmp_path / "r.html"), status=1) == absent
     # Told before Spark is looked for, which takes seconds.
     assert run("archive", "run", folder, "--stream", "nosuch", "--engine", "spark", status=1) == absent
-    unknown = f"Error: {folder} holds nothing of stream 'nosuch'\n"
+    unknown = f"Error: {folder} has no entries of stream 'nosuch'\n"
     assert run("history", "nosuch", "--archive", folder, status=1) == unknown
     assert run("archive", "verify", folder, "nosuch", status=1) == unknown
     run("archive", "run", folder, "--stream", "nosuch", "--engine", "local", status=1)

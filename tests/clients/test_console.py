@@ -359,7 +359,7 @@ def test_streams_groups_consumers_and_what_is_pending(console: Any) -> None:
         ]
         rest = visitor.get("pending", key="orders", group="billing", count=2, start=page["next"])
         assert ([each["id"] for each in rest["pending"]], rest["next"]) == (ids[2:], None)
-        assert visitor.get("group", key="orders", group="nobody")["error"] == "There is no such group."
+        assert visitor.get("group", key="orders", group="nobody")["error"] == "The group does not exist."
         assert visitor.get("stream", key="nothing")["error"].startswith("ERR no such key")
         assert visitor.get("stream", key="string")["error"].startswith("WRONGTYPE")
 

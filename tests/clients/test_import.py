@@ -559,7 +559,7 @@ def test_wrong_addresses_and_logins(new_redis: StartServer, redis_target: Server
     assert f"The target 127.0.0.1:{nobody}: Could not connect" in run(
         redis_target, f"redis://127.0.0.1:{nobody}", status=1
     )
-    assert "leave /3 out" in run(redis_target, f"redis://127.0.0.1:{redis_target.port}/3", status=1)
+    assert "omit /3" in run(redis_target, f"redis://127.0.0.1:{redis_target.port}/3", status=1)
     assert "are the same server" in run(redis_target, redis_target, status=1)
 
 

@@ -630,7 +630,7 @@ def test_a_damaged_file_is_not_merged(store: redis.Redis, source_options: Option
     path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
     fill(store, 4, start_ms=1_700_001_000_000, step_ms=1000)
     report = archive_once(tmp_path, source_options, merge_files=2).streams[0]
-    assert "its bytes are not what was written" in str(report.error)
+    assert "its bytes differ from those that were written" in str(report.error)
     path.write_bytes(whole)
     assert verify_archive(Layout(tmp_path), KEY).is_whole
 
@@ -645,7 +645,7 @@ def test_a_rewrite_that_misses_an_entry_is_reported_as_one(
         lock = ArchiveLock.acquire(connection, KEY, run="r", archive="x")
         work = StreamWork(layout, Disk(), connection, lock, "r", lambda step: None)
         work.compare(files, [], files)
-        with pytest.raises(VerifyError, match="is in the files before, but not in what was written"):
+        with pytest.raises(VerifyError, match="is in the files before, but not in the written file"):
             work.compare(files, [], files[1:])
         lock.release()
 
@@ -869,7 +869,7 @@ def test_a_stream_that_was_never_archived_is_not_deleted_from(
     fill(store, 10)
     Layout(tmp_path).create(Disk())
     for is_trial in (True, False):
-        with pytest.raises(ArchiveError, match="holds nothing of stream"):
+        with pytest.raises(ArchiveError, match="has no entries of stream"):
             delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)], is_trial=is_trial)
     assert store.xlen(KEY) == 10
 
@@ -1394,7 +1394,7 @@ def test_the_command_deletes_what_was_asked_for(store: redis.Redis, source_optio
     assert json.loads(run(*words, "--ids-from", str(tmp_path / "ids"), "--yes", "--json").stdout)["archived"] == 2
     assert read_status(str(tmp_path), None)[0].rows == 87
     for wrong, said in [
-        ((), "name what to delete"),
+        ((), "nothing to delete"),
         (("--id", "5", "--yes"), "write it in full, 5-0"),
         (("--id", "later", "--yes"), "not an entry ID"),
         (("--id", "5-0", "--json"), "--json needs --yes"),

@@ -131,7 +131,7 @@ def test_the_table_of_another_archive_is_not_taken(
     done = publish(tmp_path / "another")
     assert done.exit_code == 1
     assert done.output == (
-        "Error: the iceberg table: its catalog has another table of the name streamd.archive: give another --name\n"
+        "Error: the iceberg table: its catalog has another table named streamd.archive: give another --name\n"
     )
     assert publish(tmp_path / "another", "--name", "streamd.another").exit_code == 0
     assert publish(tmp_path / "another", "--drop", "--name", "streamd.another").exit_code == 0
@@ -274,9 +274,9 @@ def test_a_table_that_this_archive_has_not_made_so_is_not_taken(
         schema = ["--schema", "sensor int"]
     refused = publish(path, *schema)
     assert refused.exit_code == 1
-    assert refused.output.endswith(
-        ": its catalog has another table of the name streamd.typed: give another --name\n"
-    ), refused.output
+    assert refused.output.endswith(": its catalog has another table named streamd.typed: give another --name\n"), (
+        refused.output
+    )
     assert read(catalog, "streamd.typed").num_rows == 0
     assert list((path / "_tables").glob("*.json")) == []
 

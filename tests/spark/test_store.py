@@ -397,7 +397,7 @@ def test_damage_is_found(store: redis.Redis, source_options: Options, place: str
     obstore.put(first.store, first.key, bytes(content))
     disk_for(layout.root).remove(second)
     faults = verify_archive(layout, KEY).faults
-    assert any("its bytes are not what was written" in each for each in faults), faults
+    assert any("its bytes differ from those that were written" in each for each in faults), faults
     assert any("is missing" in each for each in faults), faults
 
 
@@ -568,7 +568,7 @@ def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
     scheme = emulator.scheme
     with pytest.raises(ArchiveError, match="in an object store: s3, gs, az"):
         Layout("hdfs://name/archive")
-    with pytest.raises(ArchiveError, match="names no bucket"):
+    with pytest.raises(ArchiveError, match="has no bucket"):
         Layout(f"{scheme}://")
     with pytest.raises(ArchiveError, match=f"is written {scheme}://bucket/x"):
         Layout(Path(f"{scheme}://bucket/x"))
@@ -634,7 +634,7 @@ def test_a_store_without_conditional_puts_is_refused(
     with gcs_store(is_conditional=False) as careless:
         place = new_place(careless, monkeypatch)
         refused(
-            place, source_options, f"{place} cannot hold an archive: its store does not refuse to replace an object"
+            place, source_options, f"{place} cannot hold an archive: its store ignores the condition for new objects"
         )
         assert objects(place) == set()
     assert store.xlen(KEY) == 10

@@ -149,7 +149,7 @@ def test_a_table_that_is_dropped_at_any_step_of_publishing(
             drop(tmp_path, config)
         else:
             assert steps.fault is None
-            assert published == f"the {config}: somebody has dropped it meanwhile"
+            assert published == f"the {config}: it was dropped at the same time"
             seen.add("dropped")
         assert_nothing_is_left(tmp_path, config)
     assert seen >= {"busy", "dropped"}

@@ -137,9 +137,9 @@ def test_entries_that_are_gone_since_are_counted(ours: str, theirs: str, gone: i
 )
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_an_entry_that_was_not_written_is_reported(ours: str, theirs: str, size: int) -> None:
-    with pytest.raises(VerifyError, match="is on the server, but not in what was written"):
+    with pytest.raises(VerifyError, match="is on the server, but not in the written file"):
         count_gone(some(ours, 3), some(theirs, size))
-    with pytest.raises(VerifyError, match="is elsewhere, but not in what was written"):
+    with pytest.raises(VerifyError, match="is elsewhere, but not in the written file"):
         count_gone(some(ours, 3), some(theirs, size), "elsewhere")
 
 

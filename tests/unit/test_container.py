@@ -72,7 +72,7 @@ def test_what_an_orchestrator_sets_for_a_service_is_no_setting(capsys: pytest.Ca
 def test_a_misspelt_setting_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert settings_of({"STREAMD_MAX_MEMORY": "1gb"}) == {}
     assert capsys.readouterr().err == (
-        "streamd: STREAMD_MAX_MEMORY is passed over: there is no setting max-memory; did you mean maxmemory?\n"
+        "streamd: STREAMD_MAX_MEMORY is ignored: there is no setting max-memory; did you mean maxmemory?\n"
     )
 
 
@@ -94,5 +94,5 @@ def test_what_is_no_program_is_told_of_in_one_line() -> None:
     said = subprocess.run(command, capture_output=True, text=True)
     assert said.returncode == 1
     assert said.stderr == (
-        "streamd: no-such-program is no program, no option of redis-server, and no file of settings\n"
+        "streamd: no-such-program is not a program, an option of redis-server, or a file of settings\n"
     )

@@ -131,7 +131,7 @@ function writeBar() {
         h("a", {class: "brand", href: "#/streams"}, h("img", {src: "/icon.svg", alt: "", width: "22", height: "22"}), "streamd"),
         h("nav", {"aria-label": "Views"}, ...TABS.map(([name, title]) => h("a", {href: `#/${name}`, "data-view": name}, title))),
         h("span", {class: "who"}, h("span", {class: "user", title: session.writes ? "May change things, as far as the user's permissions go"
-            : "The console only shows: http-allow-writes is no"}, session.user ?? "", session.writes ? "" : " · read-only"),
+            : "The console is read-only: http-allow-writes is no"}, session.user ?? "", session.writes ? "" : " · read-only"),
         h("button", {type: "button", onclick: async () => { await logOut(); askWho(""); }}, "Log out")));
 }
 

@@ -26,7 +26,7 @@ export function group(place, main) {
                 cell: (row) => h("a", {href: consumerPath(row.name), tabindex: "-1", class: "name"}, label(row.name))},
             {id: "pending", title: "Pending", value: (row) => row.pending, cell: (row) => count(row.pending), width: 90, weight: 9},
             {id: "idle", title: "Seen", hint: "How long ago it asked last", value: (row) => row.idle_ms, cell: (row) => duration(row.idle_ms / 1000), width: 90, weight: 8},
-            {id: "inactive", title: "Got", hint: "How long ago it got something", value: (row) => row.inactive_ms,
+            {id: "inactive", title: "Got", hint: "Time since its last delivery", value: (row) => row.inactive_ms,
                 cell: (row) => row.inactive_ms === null ? "never" : duration(row.inactive_ms / 1000), width: 90, weight: 5},
             {id: "remove", title: "", width: 96, weight: 10, cell: (row) => may.delete_consumer
                 ? h("button", {type: "button", class: "small", "aria-label": `Remove the consumer ${label(row.name)}`, onclick: () => askRemove(row.name)}, "Remove…") : ""},
@@ -46,7 +46,7 @@ export function group(place, main) {
     const figures = h("div", {});
     const owner = h("select", {"aria-label": "Pending entries of", onchange: () => { location.hash = owner.value ? `#/group?${path}&consumer=${owner.value.slice(1)}` : `#/group?${path}`; }}, h("option", {value: ""}, "All consumers"),
         given === undefined ? null : h("option", {value: `=${given}`, selected: true}, label(decode(given))));
-    const idle = h("input", {type: "number", min: "0", value: "0", "aria-label": "Idle for at least so many seconds", onchange: () => load("")});
+    const idle = h("input", {type: "number", min: "0", value: "0", "aria-label": "Idle for at least this many seconds", onchange: () => load("")});
     const acknowledge = h("button", {type: "button", hidden: true, onclick: () => askAck()}, "Acknowledge…");
     const claim = h("button", {type: "button", hidden: true, onclick: () => askClaim()}, "Claim…");
     const claimAll = h("button", {type: "button", hidden: true, onclick: () => askClaimAll()}, "Claim all…");

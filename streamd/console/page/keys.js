@@ -11,7 +11,7 @@ export function keys(place, main) {
     const {db} = place;
     const table = place.keep(new Table({
         label: "Other keys", id: (row) => encode(row.key), sort: "key", descending: false, most: Math.max(6, Math.floor((innerHeight - 230) / 34)),
-        empty: "There are no keys of other types.", open: (row) => showString(row),
+        empty: "No keys of other types exist.", open: (row) => showString(row),
         columns: [
             {id: "key", title: "Key", isText: true, value: (row) => text(row.key), cell: (row) => label(row.key), width: 150, weight: 10, grows: 3},
             {id: "type", title: "Type", isText: true, value: (row) => row.type, cell: (row) => row.type, width: 90, weight: 7},

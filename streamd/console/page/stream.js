@@ -82,7 +82,7 @@ export function stream(place, main) {
 
     async function askTrim() {
         const least = h("input", {type: "number", min: "0", max: String(length), value: String(length), required: true});
-        const note = h("p", {class: "hint"}, "Groups will not get what they have not read of it.");
+        const note = h("p", {class: "hint"}, "Groups will not receive trimmed entries that they have not read.");
         if (!await ask("Trim the stream", [h("label", {}, "Newest entries that are kept", least), note], "Trim", {isDanger: true})) return;
         try {
             const {done} = await post("trim", {db: Number(db), key, max_length: Number(least.value)});

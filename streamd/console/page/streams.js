@@ -70,7 +70,7 @@ export function streams(place, main) {
             ["Pending", short(sum((row) => row.pending))], ["Memory", bytes(sum((row) => row.bytes))],
         ], "Of all streams"));
         more.hidden = found.is_whole;
-        more.textContent = "There are more streams: the setting http-max-streams says how many are listed.";
+        more.textContent = "More streams exist: the setting http-max-streams limits the list.";
         draw();
     });
     place.every(30000, async () => {

@@ -207,6 +207,6 @@ class FileSet:
         except NotSyncedError:
             pass
         except OSError as error:
-            log.warning("The end of the append only file could not be noted: %s", error.strerror)
+            log.warning("The end of the append only file could not be recorded: %s", error.strerror)
             return
         self.manifest = manifest

@@ -251,7 +251,7 @@ def _cut(reader: AofReader, fault: AofFault, path: str, disk: Disk) -> int:
     log.warning("%s %s", path, fault)
     kept = keep_commands(path, reader.valid, disk)
     if kept:
-        log.warning("There are commands behind that place: what is cut off is kept in %s", kept)
+        log.warning("The file has commands after that offset: the removed part is kept in %s", kept)
     disk.cut(path, reader.valid)
     log.warning("AOF %s loaded anyway because %s is enabled", _short(path), allowed_by)
     return reader.valid

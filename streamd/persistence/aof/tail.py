@@ -316,7 +316,7 @@ class Tail:
             self._next_retry = self._clock() + SYNC_INTERVAL_S
         else:
             self._directory_error = 0
-            log.info("The directory of the AOF could be synced. The server can write again.")
+            log.info("The directory of the AOF was synced. The server can write again.")
 
     def sync_at_end(self) -> None:
         try:
@@ -340,7 +340,7 @@ class Tail:
             self._sync_was_broken = True
         elif self._sync_was_broken and not syncer.pending:
             self._sync_was_broken = False
-            log.info("AOF fsync error looks solved. The file is rewritten, for what may have been lost.")
+            log.info("AOF fsync error looks solved. Rewriting the file, since parts of it may have been lost.")
             return True
         return False
 

@@ -170,7 +170,7 @@ ILLNESSES = [
     ),
     Illness(
         "a stream grows without a bound", "stream-unbounded", "critical", lambda client: add(client, 2000),
-        lambda client: add(client, 100), directives={"maxmemory": "100mb"}, says="memory (100 MiB) ends in",
+        lambda client: add(client, 100), directives={"maxmemory": "100mb"}, says="memory (100 MiB) is used up in",
     ),
     Illness(
         "a stream has grown without a bound, and rests", "stream-unbounded", "notice", lambda client: add(client, 2000),
@@ -191,7 +191,7 @@ ILLNESSES = [
         "no password on an open port", "no-password", "critical", set_(protected_mode="no"),
         directives={"bind": "* -::*"}, says="from any machine",
     ),
-    Illness("no password in protected mode", "no-password", "notice", directives={"bind": "* -::*"}, says="protected mode refuses"),
+    Illness("no password in protected mode", "no-password", "notice", directives={"bind": "* -::*"}, says="while protected mode is on"),
     Illness(
         "a slow command", "slow-command", "warning", lambda client: client.execute_command("DEBUG", "SLEEP", "0.25"),
         directives={"slowlog-log-slower-than": "200000"}, says="Once in the last hour above 10 ms",
