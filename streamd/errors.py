@@ -22,10 +22,10 @@ a test compares this list with the tree:
     archive        archive_errors
     client         caller, client_errors, place
     console        inner_client, sessions
-    core           http_guard, listening
     data           migration
     importing      peers, run
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
+    process        http_guard, listening
     replication    handshake
     serve          tls
     settings       config, kinds

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from streamd import REDIS_VERSION, __version__
-from streamd.core import log as server_log
 from streamd.errors import ConfigError
+from streamd.process import log as server_log
 from streamd.serve import launch  # before any configuration is read: capabilities declare what it may say
 from streamd.serve.limits import RESERVED_FILES, allow_clients
 from streamd.settings.config import Config, ConfigFileError, UnresolvedError, fatal_text

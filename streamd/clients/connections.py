@@ -17,7 +17,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Fields
-from streamd.core.log import VERBOSE
+from streamd.process.log import VERBOSE
 from streamd.users.acl import Acl
 
 __all__ = ["Connections"]

@@ -26,8 +26,8 @@ from streamd.console.inner_client import GoneError
 from streamd.console.json_bytes import read_bytes
 from streamd.console.sessions import LoginError, Session, Sessions
 from streamd.core.host import Host
-from streamd.core.http_port import break_off, write
 from streamd.observe.history import History
+from streamd.process.http_port import break_off, write
 
 __all__ = ["Answers"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.http_port import HttpPort
 from streamd.observe.history import History
+from streamd.process.http_port import HttpPort
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -33,7 +33,8 @@ class Console(Capability):
         self._sessions: Sessions | None = None
         self.history = History(host)
         self._http = HttpPort(
-            host,
+            host.loop,
+            host.config,
             "http-port",
             addresses="http-bind",
             apply="listen-http",

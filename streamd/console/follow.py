@@ -19,9 +19,9 @@ from streamd.console.asked import Asked, answers
 from streamd.console.guard import HEADERS, RefusedError
 from streamd.console.inner_client import Connection, GoneError
 from streamd.console.streams import entry_json, page_size
-from streamd.core.http_port import break_off, write
 from streamd.core.slices import Slices
 from streamd.entry_id import parse_id
+from streamd.process.http_port import break_off, write
 
 if TYPE_CHECKING:
     from aiohttp import web

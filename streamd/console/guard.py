@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamd.core.http_guard import RefusedError, check_body, host_name, is_known_host
+from streamd.process.http_guard import RefusedError, check_body, host_name, is_known_host
 
 __all__ = ["HEADERS", "RefusedError", "check"]
 

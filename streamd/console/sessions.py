@@ -19,8 +19,8 @@ from streamd.client.replies import as_text
 from streamd.console.guard import RefusedError
 from streamd.console.inner_client import Connection, GoneError, Peer
 from streamd.core.host import Host
-from streamd.core.http_guard import find_crowding, network_of
 from streamd.errors import StreamdError
+from streamd.process.http_guard import find_crowding, network_of
 from streamd.users.acl import Acl
 
 __all__ = ["FoundKeys", "LoginError", "Session", "Sessions"]

@@ -78,7 +78,7 @@ cdef extern from *:
         streamd_put_number(fd, (unsigned long long)(number < 0 ? -number : number), 10);
     }
 
-    /* The head of a line, as core/log.py writes it for signal handlers. */
+    /* The head of a line, as process/log.py writes it for signal handlers. */
     static void streamd_put_head(int fd) {
         streamd_put_int(fd, "", getpid());
         streamd_put_int(fd, ":signal-handler (", time(NULL));

@@ -23,13 +23,13 @@ from contextlib import suppress
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields, Lines
-from streamd.core.log import show_role
 from streamd.errors import ReplicationError, StreamdError, StreamLostError, printable
 from streamd.integers import find_count
 from streamd.memory.eviction import Eviction
 from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import LoadError
+from streamd.process.log import show_role
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.apply import PrimaryClient
 from streamd.replication.link import Link, Point, Progress, Snapshot

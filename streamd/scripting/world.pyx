@@ -29,7 +29,7 @@ import os
 
 from streamd.core.clock cimport monotonic_us
 from streamd.core.effects cimport EVERYWHERE, FILES, NOWHERE, REPLICAS
-from streamd.core.log import VERBOSE
+from streamd.process.log import VERBOSE
 from streamd.digests import sha1_hex
 from streamd.errors import INTERNAL_ERROR, CommandError
 from streamd.heap cimport free, realloc

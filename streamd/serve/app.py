@@ -19,7 +19,6 @@ from streamd.clients.pause import Pause
 from streamd.console.console_port import Console
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.listening import ListenError
 from streamd.data.expiry import Expiry
 from streamd.data.freeing import Freeing
 from streamd.data.migration import MigrationTargets
@@ -39,6 +38,7 @@ from streamd.persistence.info_fields import PersistenceFields
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import LoadError
 from streamd.persistence.payloads import Payloads
+from streamd.process.listening import ListenError
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
 from streamd.replication.durability import Durability

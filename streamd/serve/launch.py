@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from streamd import REDIS_VERSION, __version__
-from streamd.core.supervisor import Supervisor
 from streamd.errors import AclError
 from streamd.persistence.loading import LoadError
+from streamd.process.supervisor import Supervisor
 from streamd.replication.replication import Replication
 from streamd.serve.app import ListenError, Server
 from streamd.serve.loop import run_in_new_loop

@@ -14,8 +14,8 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Lines
-from streamd.core.listening import ListenError, PortListener
 from streamd.errors import ConfigError
+from streamd.process.listening import ListenError, PortListener
 from streamd.replication.following import Following
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
 from streamd.settings.config import Config

@@ -16,11 +16,11 @@ from streamd import __version__
 from streamd.core.capability import Capability
 from streamd.core.client_line import describe
 from streamd.core.host import Host
-from streamd.core.log import log_file
 from streamd.core.redaction import redacted
 from streamd.debug import crash
 from streamd.errors import ConfigError
 from streamd.observe.info import Info
+from streamd.process.log import log_file
 from streamd.replication.replication import Replication
 from streamd.settings.kinds import quote
 

@@ -14,8 +14,8 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Lines
-from streamd.core.log import interject
 from streamd.persistence.keeper import Persistence
+from streamd.process.log import interject
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
 

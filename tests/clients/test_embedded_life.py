@@ -17,9 +17,9 @@ import redis
 from support.servers import eventually, free_port
 
 import streamd.embedded
-from streamd.core.listening import ListenError
 from streamd.embedded.hosts import ProcessHost
 from streamd.errors import ConfigError
+from streamd.process.listening import ListenError
 
 BOTH = pytest.mark.parametrize("own_process", [False, True], ids=["thread", "process"])
 

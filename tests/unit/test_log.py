@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.core.log import LEVELS, VERBOSE, LineFormatter, set_level, setup
 from streamd.errors import ConfigError
+from streamd.process.log import LEVELS, VERBOSE, LineFormatter, set_level, setup
 from streamd.settings.config import Config
 
 log = logging.getLogger("streamd")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.http_guard import RefusedError, check_body, host_name, is_known_host
-from streamd.core.http_port import HttpPort, write
+from streamd.process.http_guard import RefusedError, check_body, host_name, is_known_host
+from streamd.process.http_port import HttpPort, write
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -32,7 +32,8 @@ class Metrics(Capability):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._http = HttpPort(
-            host,
+            host.loop,
+            host.config,
             "metrics-port",
             addresses="metrics-bind",
             apply="listen-metrics",

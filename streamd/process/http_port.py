@@ -11,15 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from streamd.core.host import Host
-from streamd.core.http_guard import find_crowding
-from streamd.core.listening import ListenError, PortListener
 from streamd.errors import ConfigError
+from streamd.process.http_guard import find_crowding
+from streamd.process.listening import ListenError, PortListener
+from streamd.settings.config import Config
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from streamd.core.http_visit import Visit
+    from streamd.process.http_visit import Visit
 
 __all__ = ["HttpPort", "break_off", "write"]
 
@@ -43,7 +43,8 @@ class HttpPort:
 
     def __init__(
         self,
-        host: Host,
+        loop: asyncio.AbstractEventLoop,
+        config: Config,
         setting: str,
         *,
         addresses: str,
@@ -53,16 +54,17 @@ class HttpPort:
         make_answer: Callable[[], Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]],
         closed: Callable[[], None] | None = None,
     ) -> None:
-        self._host = host
+        self._loop = loop
+        self._config = config
         self._setting = setting
         self._what = what
         self._missing = missing
         self._make_answer = make_answer
         self._closed = closed
-        self._port = PortListener(host.loop, host.config, setting, self._make_connection, addresses=addresses)
+        self._port = PortListener(loop, config, setting, self._make_connection, addresses=addresses)
         self._server: web.Server | None = None
         self._visits: dict[Visit, None] = {}  # in the order in which they were opened
-        host.config.callbacks[apply] = self._follow_settings
+        config.callbacks[apply] = self._follow_settings
 
     @property
     def port(self) -> int:
@@ -71,7 +73,7 @@ class HttpPort:
 
     @property
     def _wanted(self) -> int:
-        return int(getattr(self._host.config, self._setting.replace("-", "_")))
+        return int(getattr(self._config, self._setting.replace("-", "_")))
 
     async def open(self) -> None:
         """Listen, if a port is configured; raises ListenError."""
@@ -131,13 +133,13 @@ class HttpPort:
                         break_off(request)
                     return web.Response(status=500)  # which nobody reads any more
 
-            self._server = web.Server(answer, loop=self._host.loop)
+            self._server = web.Server(answer, loop=self._loop)
 
     def _make_connection(self) -> asyncio.Protocol:
-        from streamd.core.http_visit import Visit
+        from streamd.process.http_visit import Visit
 
         assert self._server is not None, "there is a port only after `_prepare`"  # noqa: S101
-        return Visit(self._server, self._host.loop, self._visit_changed)
+        return Visit(self._server, self._loop, self._visit_changed)
 
     def _visit_changed(self, visit: Visit, is_open: bool) -> None:
         if not is_open:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from streamd.core.http_guard import REQUEST_BYTES, network_of
+from streamd.process.http_guard import REQUEST_BYTES, network_of
 
 __all__ = ["Visit"]
 
