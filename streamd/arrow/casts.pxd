@@ -24,7 +24,7 @@ cdef inline void trim(const char **p, size_t *n) noexcept nogil:
         n[0] -= 1
 
 
-cdef inline int read_unsigned(const char *p, size_t n, uint64_t *out) noexcept nogil:
+cdef inline bint read_unsigned(const char *p, size_t n, uint64_t *out) noexcept nogil:
     """One or more digits that fit into 64 bits, and nothing else."""
     cdef uint64_t value = 0
     cdef uint64_t digit
@@ -42,9 +42,9 @@ cdef inline int read_unsigned(const char *p, size_t n, uint64_t *out) noexcept n
     return True
 
 
-cdef int read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_t *out) noexcept nogil
+cdef bint read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_t *out) noexcept nogil
 cdef int read_double(const char *p, size_t n, double *out) noexcept nogil
-cdef int read_boolean(const char *p, size_t n, int *out) noexcept nogil
-cdef int read_decimal(const char *p, size_t n, int precision, int scale, uint128_t *out) noexcept nogil
-cdef int read_date(const char *p, size_t n, int64_t *days) noexcept nogil
-cdef int read_timestamp(const char *p, size_t n, int64_t *micros) noexcept nogil
+cdef bint read_boolean(const char *p, size_t n, int *out) noexcept nogil
+cdef bint read_decimal(const char *p, size_t n, int precision, int scale, uint128_t *out) noexcept nogil
+cdef bint read_date(const char *p, size_t n, int64_t *days) noexcept nogil
+cdef bint read_timestamp(const char *p, size_t n, int64_t *micros) noexcept nogil

@@ -18,7 +18,7 @@ cdef enum:
     MAX_NUMBER = 512                # longest text that is read as a floating-point or decimal number
 
 
-cdef int read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_t *out) noexcept nogil:
+cdef bint read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_t *out) noexcept nogil:
     cdef uint64_t size
     cdef bint is_negative = False
     trim(&p, &n)
@@ -40,7 +40,7 @@ cdef int read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_
     return True
 
 
-cdef int matches(const char *p, size_t n, const char *word, size_t word_length) noexcept nogil:
+cdef bint matches(const char *p, size_t n, const char *word, size_t word_length) noexcept nogil:
     """Whether the text is the (lower-case) word, ignoring case."""
     cdef size_t i
     if n != word_length:
@@ -51,7 +51,7 @@ cdef int matches(const char *p, size_t n, const char *word, size_t word_length) 
     return True
 
 
-cdef int read_exponent(const char *p, const char *end, int *out) noexcept nogil:
+cdef bint read_exponent(const char *p, const char *end, int *out) noexcept nogil:
     """Nothing, or `e` and a whole number, up to `end`. Values beyond 100000 are capped."""
     cdef int value = 0
     cdef bint is_negative = False
@@ -138,7 +138,7 @@ cdef int read_double(const char *p, size_t n, double *out) noexcept nogil:
     return slow_double(p, n, out)
 
 
-cdef int slow_double(const char *p, size_t n, double *out) noexcept nogil:
+cdef bint slow_double(const char *p, size_t n, double *out) noexcept nogil:
     """The same by Python, which ignores the locale."""
     cdef char copy[MAX_NUMBER + 1]
     memcpy(copy, p, n)
@@ -151,7 +151,7 @@ cdef int slow_double(const char *p, size_t n, double *out) noexcept nogil:
     return True
 
 
-cdef int read_boolean(const char *p, size_t n, int *out) noexcept nogil:
+cdef bint read_boolean(const char *p, size_t n, int *out) noexcept nogil:
     trim(&p, &n)
     if matches(p, n, b"true", 4) or matches(p, n, b"t", 1) or matches(p, n, b"yes", 3) or matches(p, n, b"y", 1):
         out[0] = True
@@ -164,7 +164,7 @@ cdef int read_boolean(const char *p, size_t n, int *out) noexcept nogil:
     return True
 
 
-cdef int read_decimal(const char *p, size_t n, int precision, int scale, uint128_t *out) noexcept nogil:
+cdef bint read_decimal(const char *p, size_t n, int precision, int scale, uint128_t *out) noexcept nogil:
     """A number as `value * 10^scale`, rounded half away from zero; at most `precision` digits."""
     cdef const char *q
     cdef const char *end
@@ -242,7 +242,7 @@ cdef int days_of_month(int year, int month) noexcept nogil:
     return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
 
 
-cdef int read_date(const char *p, size_t n, int64_t *days) noexcept nogil:
+cdef bint read_date(const char *p, size_t n, int64_t *days) noexcept nogil:
     """`YYYY-MM-DD` as days since 1970."""
     cdef int year, month, day, high, low, era, of_era, of_year
     if n != 10 or p[4] != c'-' or p[7] != c'-':
@@ -266,7 +266,7 @@ cdef int read_date(const char *p, size_t n, int64_t *days) noexcept nogil:
     return True
 
 
-cdef int read_timestamp(const char *p, size_t n, int64_t *micros) noexcept nogil:
+cdef bint read_timestamp(const char *p, size_t n, int64_t *micros) noexcept nogil:
     """Unix time in ms, or ISO 8601 with day, or day and time; UTC if it has no zone. As microseconds."""
     cdef int64_t number, days, seconds
     cdef int hours, minutes, second = 0, digits = 0, sign

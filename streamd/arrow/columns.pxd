@@ -47,9 +47,9 @@ cdef struct Builder:
     size_t undo_pairs   # elements of name_offsets
 
 
-cdef int start_builder(Builder *b) noexcept nogil
+cdef bint start_builder(Builder *b) noexcept nogil
 cdef void free_builder(Builder *b) noexcept nogil
-cdef int set_bit(Bytes *bitmap, Py_ssize_t at, int value) noexcept nogil
+cdef bint set_bit(Bytes *bitmap, Py_ssize_t at, int value) noexcept nogil
 cdef int append_null(Builder *b) noexcept nogil
 cdef int append_cast(Builder *b, const char *p, size_t n) noexcept nogil
 cdef void drop_row(Builder *b) noexcept nogil
@@ -57,7 +57,7 @@ cdef object take_column(object pyarrow, Builder *b, object kind)
 cdef object check_builder(Builder *b)
 
 
-cdef inline int mark_valid(Builder *b) noexcept nogil:
+cdef inline bint mark_valid(Builder *b) noexcept nogil:
     """Count the row just appended as not null."""
     if b.nulls and not set_bit(&b.valid, b.rows, 1):
         return False

@@ -28,7 +28,7 @@ cdef void free_builder(Builder *b) noexcept nogil:
     free(b.value_offsets.data)
 
 
-cdef int start_builder(Builder *b) noexcept nogil:
+cdef bint start_builder(Builder *b) noexcept nogil:
     """Start without rows: offsets start with a zero."""
     b.rows = 0
     b.nulls = 0
@@ -56,7 +56,7 @@ cdef int width_of(Kind kind) noexcept nogil:
     return 0
 
 
-cdef int set_bit(Bytes *bitmap, Py_ssize_t at, int value) noexcept nogil:
+cdef bint set_bit(Bytes *bitmap, Py_ssize_t at, int value) noexcept nogil:
     """Set a bit of a bitmap, at its end or before it."""
     cdef size_t byte = <size_t>at >> 3
     cdef uint8_t mask = <uint8_t>(1 << (at & 7))

@@ -253,7 +253,7 @@ cdef class EntryDecoder:
             self.cursor = p - start
         return DONE
 
-    cdef int grow_spans(self) noexcept nogil:
+    cdef bint grow_spans(self) noexcept nogil:
         cdef size_t room = self.span_room * 2 if self.span_room else 64
         cdef Span *moved = <Span *>realloc(self.spans, room * sizeof(Span))
         if moved is NULL:

@@ -304,7 +304,7 @@ cdef class XAddEncoder:
             NO_FIELDS: f"row {row}: an entry needs at least one field",
         }[outcome])
 
-    cdef inline int reserve(self, size_t more) noexcept nogil:
+    cdef inline bint reserve(self, size_t more) noexcept nogil:
         """Make room behind what is written. May move. False when out of memory."""
         cdef size_t room
         cdef char *moved

@@ -11,21 +11,21 @@ cdef struct Bytes:
     size_t room     # bytes there are
 
 
-cdef int grow(Bytes *block, size_t needed) noexcept nogil
+cdef bint grow(Bytes *block, size_t needed) noexcept nogil
     # Make room for so many bytes in all. May move. False when there is no memory.
 
 cdef object hand_over(Bytes *block)
     # The block as a Python object that Arrow can hold; the struct is empty afterwards.
 
 
-cdef inline int reserve(Bytes *block, size_t more) noexcept nogil:
+cdef inline bint reserve(Bytes *block, size_t more) noexcept nogil:
     """Make room for so many bytes behind those used. May move. False when there is no memory."""
     if block.length + more <= block.room:
         return True
     return grow(block, block.length + more)
 
 
-cdef inline int add_bytes(Bytes *block, const char *p, size_t n) noexcept nogil:
+cdef inline bint add_bytes(Bytes *block, const char *p, size_t n) noexcept nogil:
     if not reserve(block, n):
         return False
     memcpy(block.data + block.length, p, n)

@@ -11,7 +11,7 @@ cdef enum:
     LEAST_ROOM = 1024
 
 
-cdef int grow(Bytes *block, size_t needed) noexcept nogil:
+cdef bint grow(Bytes *block, size_t needed) noexcept nogil:
     cdef size_t room = block.room * 2 if block.room * 2 > needed else needed
     if room < LEAST_ROOM:
         room = LEAST_ROOM

@@ -160,7 +160,7 @@ cdef inline bint accept(Cursor *at, char wanted) noexcept nogil:
     return True
 
 
-cdef int hex_of(const char *p, uint32_t *code) noexcept nogil:
+cdef bint hex_of(const char *p, uint32_t *code) noexcept nogil:
     """The number of four hexadecimal digits; False if they are none."""
     cdef int i
     cdef uint8_t byte

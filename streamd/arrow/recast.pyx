@@ -110,7 +110,7 @@ cdef class RowCaster:
             return BAD_BYTES
         return self.builder.add(entry)
 
-    cdef int grow(self, size_t needed) noexcept nogil:
+    cdef bint grow(self, size_t needed) noexcept nogil:
         cdef Span *moved = <Span *>realloc(self.spans, 2 * needed * sizeof(Span))
         if moved is NULL:
             return False
