@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import streamd.serve.app  # noqa: F401  (its capabilities declare settings)
 from streamd.cli.conf import render
 from streamd.core.redaction import redacted
 from streamd.disk import Disk
