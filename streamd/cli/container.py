@@ -103,9 +103,11 @@ def mentions_protected_mode(path: str) -> bool:
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Names and values of the settings in the environment; what begins like one and is none is told of. Raises OSError."""
     found = {}
-    for variable, value in sorted(environment.items()):
-        if not variable.startswith(PREFIX):
-            continue
+    given = sorted(variable for variable in environment if variable.startswith(PREFIX))
+    if given:
+        import streamd.serve.launch  # noqa: F401  (declares the rest of the settings)
+    for variable in given:
+        value = environment[variable]
         name = variable.removeprefix(PREFIX).lower().replace("_", "-")
         if name == "port" and value.startswith("tcp://"):
             continue
@@ -135,8 +137,12 @@ def peek(arguments: Sequence[str]) -> Config | None:
         return None
     # A file may have lines that only the whole server knows: users, and commands that are renamed.
     if arguments and not arguments[0].startswith("-"):
-        import streamd.serve.launch  # noqa: F401
+        import streamd.serve.launch
 
+    try:
+        return Config.from_arguments(arguments, sys.stdin.buffer)
+    except StreamdError:
+        import streamd.serve.launch  # noqa: F401  (declares the rest of the settings)
     try:
         return Config.from_arguments(arguments, sys.stdin.buffer)
     except StreamdError:

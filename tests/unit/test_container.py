@@ -96,3 +96,14 @@ def test_what_is_no_program_is_told_of_in_one_line() -> None:
     assert said.stderr == (
         "streamd: no-such-program is not a program, an option of redis-server, or a file of settings\n"
     )
+
+
+def test_settings_that_rooms_declare_are_known_to_the_entry_point() -> None:
+    """In a process of its own: other tests import the rooms."""
+    script = """
+from streamd.cli.container import peek, settings_of
+assert peek(["--port", "7000", "--io-threads", "4"]).port == 7000
+print(settings_of({"STREAMD_IO_THREADS": "4", "STREAMD_MIN_REPLICAS_DURABLE": "1"}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "{'io-threads': '4', 'min-replicas-durable': '1'}\n", done.stderr
