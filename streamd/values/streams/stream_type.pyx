@@ -65,14 +65,18 @@ cdef class StreamType(ValueType):
 
         The command is XCLAIM or XGROUP CREATECONSUMER for a consumer, any command on the stream for the other.
         """
-        cdef bint is_container = args[0].upper() == b"XGROUP"
-        stream = db.peek(args[2 if is_container else 1])
-        if type(stream) is not Stream or len(numbers) != 2:
+        cdef Py_ssize_t at = 2 if args and args[0].upper() == b"XGROUP" else 1     # where the key is
+        if len(args) <= at or len(numbers) != 2:
+            return
+        stream = db.peek(args[at])
+        if type(stream) is not Stream:
             return
         if kind == b"iids":
             stream.iids_added, stream.iids_duplicates = numbers
             return
-        group_name, name = args[3:5] if is_container else args[2:4]
+        if len(args) < at + 3:
+            return
+        group_name, name = args[at + 1], args[at + 2]
         group = stream.groups.get(group_name)
         consumer = None if group is None else group.consumers.get(name)
         if consumer is not None:
