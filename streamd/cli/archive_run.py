@@ -95,7 +95,7 @@ def run(
         raise click.UsageError("--master and --conf require --engine spark")
     streams = named + streams
     if bool(streams) == bool(pattern):
-        raise click.UsageError("nothing to archive: give streams, or --pattern")
+        raise click.UsageError("give either streams or --pattern")
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():

@@ -47,7 +47,7 @@ def command(
     omitted. A pipe receives only the entries, stream by stream.
     """
     if bool(streams) == bool(pattern):
-        raise click.UsageError("nothing to export: give STREAM..., or --pattern")
+        raise click.UsageError("give either STREAM... or --pattern")
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.archive.live_stream import need_state

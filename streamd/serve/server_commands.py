@@ -112,7 +112,7 @@ def config_resetstat(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CONFIG HELP", arity=2, group="server", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of DEBUG.",
+    summary="Lists the subcommands of CONFIG.",
 )  # fmt: skip
 def config_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(

@@ -5,8 +5,8 @@
     spark = streamd.spark.session()                 # or streamd.spark.register(a_session)
     spark.read.format("streamd").option("stream", "readings").load().show()
 
-Options: docs/spark-options.md. Needs PySpark 4.1 to 4.3 and PyArrow (the extra `spark`), and Java 17 or newer;
-groups, tables, report and archive need PyArrow alone (the extra `archive`).
+Options: docs/spark-options.md. Needs PySpark 4.1 to 4.3 and PyArrow (the extra `spark`), and Java 17 or newer.
+streamd.archive, streamd.report and streamd.transfer need no Spark (the extra `archive`).
 """
 
 from streamd.client.client_errors import (

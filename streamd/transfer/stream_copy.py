@@ -125,7 +125,7 @@ class StreamCopy:
 
 
 def read_state(connection: Connection, stream: str) -> StreamCopy:
-    """The state of a stream, as of one moment. Raises ArchiveError when there is no such stream, and MoveError.
+    """The state of a stream, as of one moment. Raises MissingStreamError when there is no such stream, and MoveError.
 
     The reply holds all pending entries, and as many entries as the group with the most of them has pending: about 1 KB of memory
     for each. The server makes it in one command.

@@ -211,7 +211,7 @@ def test_replication_is_logged_with_the_phrases_that_tools_wait_for(
     assert phrases(new_streamd, settings) == phrases(new_redis, settings)
 
 
-OURS = re.compile(r": expected |what is cut off is kept")
+OURS = re.compile(r": expected |the removed part is kept")
 ADVICE = re.compile(r"\. +(You can: |[Mm]ake a backup).*")
 
 

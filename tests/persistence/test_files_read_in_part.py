@@ -74,7 +74,7 @@ def test_the_snapshot_is_kept_whatever_saves(
     assert (folder / "dump.rdb").read_bytes() != before
     (kept,) = kept_in(folder)
     assert kept.read_bytes() == before
-    assert f"The whole file is kept as dump.rdb.whole-{kept.name.split('whole-')[1]}" in server.log()
+    assert f"The original file is kept as dump.rdb.whole-{kept.name.split('whole-')[1]}" in server.log()
     assert read_by_redis(new_redis, kept) == written
 
 

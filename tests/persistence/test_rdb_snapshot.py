@@ -132,6 +132,7 @@ def test_a_child_that_is_killed_leaves_the_old_snapshot(tmp_path: Path) -> None:
     before = path.read_bytes()
     script = """
 import os, signal, sys
+import streamd.values
 from streamd.engine.database import Database
 from streamd.persistence.rdb.snapshot import save_to_file
 db = Database(0)

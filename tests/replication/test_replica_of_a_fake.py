@@ -117,7 +117,7 @@ def test_an_error_reply_to_psync_leads_to_sync(replica: Node, primary: FakePrima
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", "is no Redis"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "is not a Redis"),
         (b"-LOADING Redis is loading the dataset in memory\r\n", "Error reply to PING"),
         (b"-ERR max number of clients reached\r\n", "Error reply to PING from master: '-ERR max number"),
     ],

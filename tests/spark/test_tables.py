@@ -280,7 +280,7 @@ def test_a_missing_library_is_named_with_what_installs_it(
 ) -> None:
     PLAIN_TABLES.fill(store, 10, 0)
     archive_once(tmp_path, source_options)
-    monkeypatch.setitem(sys.modules, f"streamd.archive.{form}_table", None)
+    monkeypatch.setitem(sys.modules, f"streamd.archive.{form}", None)
     with pytest.raises(TableError, match=r"needs the extra `tables`: ./install '.\[tables\]'"):
         publish(Layout(tmp_path), TableConfig(form))
     assert not (tmp_path / "_tables").exists()

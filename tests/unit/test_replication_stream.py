@@ -160,7 +160,7 @@ class Backlog(RuleBasedStateMachine):
             assert stream.holds(feed.offset)
         if not self.feeds:
             # The oldest block may begin before the backlog does; a large append is spread over blocks.
-            assert len(stream) <= stream.backlog_size + (16 << 10)
+            assert len(stream) <= stream.backlog_size + (32 << 10)
 
 
 TestBacklog = Backlog.TestCase
