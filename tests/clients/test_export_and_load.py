@@ -395,7 +395,7 @@ def test_export_says_what_is_wrong(store: Store, tmp_path: Path) -> None:
     fill(store)
     for words, said in [
         (["nosuch", "--to", str(tmp_path)], "there is no stream 'nosuch'"),
-        (["--to", str(tmp_path)], "nothing to export"),
+        (["--to", str(tmp_path)], "give either STREAM... or --pattern"),
         (["readings", "trimmed", "--to", str(tmp_path / "a.csv")], "several streams need --to FOLDER"),
         (["--pattern", "x*", "--to", str(tmp_path)], "no stream matches"),
         (["readings", "--to", str(tmp_path / "x.xlsx")], "x.xlsx: a file ends in .csv, .jsonl"),
