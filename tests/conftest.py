@@ -115,6 +115,7 @@ def _until_the_end(server: Server, config: pytest.Config) -> Iterator[Server]:
     finally:
         config.stash[_running].remove(server)
         server.end()
+        assert_not_killed(server)
 
 
 @pytest.fixture
@@ -168,6 +169,7 @@ def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) 
         server.end()
         config.stash[_running].remove(server)
     for server in started:
+        assert_not_killed(server)
         assert_no_traceback(server, 0)
 
 
@@ -208,10 +210,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             said = server.log_since(marks.get(server, 0))
             if said.strip():
                 report.sections.append((f"output of {server.name} during the test", said[-5000:]))
-            if died := server.process.find_fatal_signal():
-                # .ci/tests never forgives a failure with this property.
-                for properties in (item.user_properties, report.user_properties):
-                    properties.append(("died", f"{server.name} was ended by {died}"))
     return report
 
 
@@ -227,6 +225,12 @@ def no_traceback_in_a_log(request: pytest.FixtureRequest) -> Iterator[None]:
 def assert_no_traceback(server: Server, mark: int) -> None:
     said = server.log_since(mark)
     assert "Traceback (most recent call last)" not in said, f"{server.name} logged an exception:\n{said[-5000:]}"
+
+
+def assert_not_killed(server: Server) -> None:
+    """Asked when it has ended: clients learn of a crash before the process is gone. .ci/tests never forgives this text."""
+    died = server.find_fatal_signal()
+    assert died is None, f"{server.name} was ended by {died}, which no test had sent:\n{server.log()[-5000:]}"
 
 
 def pytest_report_header() -> str:

@@ -20,7 +20,9 @@ DEADLY = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SI
 START, END = "=== STREAMD BUG REPORT START", "=== STREAMD BUG REPORT END"
 
 
-def crash(wire: Wire, *words: str) -> None:
+def crash(server: Server, wire: Wire, *words: str) -> None:
+    for number in DEADLY:
+        server.expect_signal(number)
     with pytest.raises(ConnectionClosed):
         wire.call(*words)
 
@@ -63,7 +65,7 @@ def test_debug_crashes_with_the_status_of_redis(new_streamd: Start, new_redis: S
         with server.connect() as wire:
             wire.call("XADD", "s", "1-1", "f", "v")
             wire.call("CLIENT", "SETNAME", "joe")
-            crash(wire, "DEBUG", what)
+            crash(server, wire, "DEBUG", what)
             statuses.append(server.process.wait(60))
         if server.name == "streamd":
             check_report(server.log(), -statuses[0])
@@ -75,7 +77,7 @@ def test_debug_crashes_with_the_status_of_redis(new_streamd: Start, new_redis: S
 def test_a_fault_is_reported_with_its_address(new_streamd: Start) -> None:
     server = new_streamd()
     with server.connect() as wire:
-        crash(wire, "DEBUG", "SEGFAULT")
+        crash(server, wire, "DEBUG", "SEGFAULT")
         assert server.process.wait(60) == -signal.SIGSEGV
     assert "Accessing address: 0x10\n" in server.log()
     assert '/streamd/debug/debug_commands.py", line ' in server.log()
@@ -85,7 +87,7 @@ def test_the_report_can_be_turned_off(new_streamd: Start) -> None:
     server = new_streamd()
     with server.connect() as wire:
         assert wire.call("CONFIG", "SET", "crash-log-enabled", "no") == Reply("+", b"OK")
-        crash(wire, "DEBUG", "SEGFAULT")
+        crash(server, wire, "DEBUG", "SEGFAULT")
         assert server.process.wait(60) == -signal.SIGSEGV
     assert "BUG REPORT" not in server.log()
 
@@ -94,7 +96,7 @@ def test_the_report_goes_to_the_log_file(new_streamd: Start, tmp_path: Path) -> 
     server = new_streamd(logfile="server.log", dir=str(tmp_path))
     with server.connect() as wire:
         wire.call("XADD", "s", "1-1", "f", "v")
-        crash(wire, "DEBUG", "ASSERT")
+        crash(server, wire, "DEBUG", "ASSERT")
         assert server.process.wait(60) == -signal.SIGABRT
     check_report((tmp_path / "server.log").read_text(), signal.SIGABRT)
     assert "BUG REPORT" not in server.log()

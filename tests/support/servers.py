@@ -153,7 +153,7 @@ class Server:
         self.log_path = folder / "output.log"
         self._argv = list(argv)
         self._env = dict(env)
-        self._groups: list[int] = []
+        self._processes: list[Process] = []
         self._start()
 
     def _start(self) -> None:
@@ -167,7 +167,7 @@ class Server:
                 stderr=subprocess.STDOUT,
                 process_group=0,
             )
-        self._groups.append(self.process.pid)
+        self._processes.append(self.process)
 
     def restart(self) -> None:
         """Stop it, and start it again on the same port."""
@@ -234,6 +234,14 @@ class Server:
     def is_running(self) -> bool:
         return self.process.poll() is None
 
+    def expect_signal(self, number: int) -> None:
+        """The test has it end by this signal, in another way than by sending it through `process`."""
+        self.process.sent.add(number)
+
+    def find_fatal_signal(self) -> str | None:
+        """A signal that has ended it, now or before it was started again, and that no test had sent."""
+        return next(filter(None, (process.find_fatal_signal() for process in self._processes)), None)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -241,9 +249,9 @@ class Server:
     def end(self) -> None:
         """Stop it, and what a killed server has left: the child that wrote its snapshot may run for long."""
         self.stop(END_TIMEOUT_S)
-        for group in self._groups:
+        for process in self._processes:
             with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Send SIGTERM, then SIGKILL if it has not ended in time; return the exit status."""

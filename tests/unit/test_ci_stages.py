@@ -54,10 +54,20 @@ def test_output_is_in_one_piece_and_in_order(tmp_path: Path) -> None:
 def test_a_stage_that_fails_fails_the_run(tmp_path: Path, words: list[str]) -> None:
     status, said = run_stages(tmp_path, *words)
     assert status == 1
-    assert said.count("FAILED") == 1
+    assert said.count("FAILED") == 2  # at once, and in the table
 
 
 def test_the_stages_behind_a_failure_run(tmp_path: Path) -> None:
     status, said = run_stages(tmp_path, "a: true", "--", "b: false", "c: echo still here")
     assert status == 1
     assert "== c: echo still here\nstill here\n" in said
+
+
+def test_how_a_stage_ended_is_printed_before_another_ends(tmp_path: Path) -> None:
+    subprocess.run(["mkfifo", tmp_path / "go"], check=True)
+    command = [sys.executable, str(PROGRAM), "a: read x <go", "--", "b: false"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split()[:2] == ["b", "FAILED"]
+        (tmp_path / "go").write_text("1\n")
+        process.stdout.read()
