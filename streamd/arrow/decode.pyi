@@ -2,8 +2,6 @@ from typing import Any, final
 
 from streamd.arrow.entry_table import TableLayout
 
-__all__ = ["EntryDecoder"]
-
 @final
 class EntryDecoder:
     """Bytes of XRANGE replies in, record batches out; see the head of decode.pyx."""

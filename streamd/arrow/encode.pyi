@@ -1,8 +1,6 @@
 from collections.abc import Sequence
 from typing import final
 
-__all__ = ["XAddEncoder"]
-
 @final
 class XAddEncoder:
     """Record batches to XADD requests.

@@ -1,7 +1,5 @@
 import pyarrow as pa
 
-__all__ = ["parse_fields", "parse_lines"]
-
 def parse_lines(
     data: bytes | bytearray | memoryview,
     id_name: bytes | None,

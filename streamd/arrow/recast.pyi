@@ -2,8 +2,6 @@ from typing import Any, final
 
 from streamd.arrow.entry_table import TableLayout
 
-__all__ = ["RowCaster"]
-
 @final
 class RowCaster:
     """Lossless rows as rows of a user's table; see the head of recast.pyx."""

@@ -6,13 +6,6 @@ from streamd.core.client import Client, ClientHost
 from streamd.core.context import BlockRequest
 from streamd.engine.database import Database
 
-__all__ = ["Blocked", "BlockedClients", "Waiters"]
-
-@final
-class Waiters:
-    @property
-    def lines(self) -> dict[bytes, object]: ...
-
 @final
 class Blocked:
     @property
@@ -32,5 +25,4 @@ class BlockedClients:
     def retry(self, client: Client) -> None: ...
     def time_out(self, blocked: Blocked) -> None: ...
     def fail(self, blocked: Blocked, text: str) -> None: ...
-    def on_time(self) -> None: ...
     def check_invariants(self) -> None: ...

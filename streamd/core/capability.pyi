@@ -7,13 +7,10 @@ from streamd.core.client import Client
 from streamd.core.info import Field, Fields, Lines
 from streamd.core.route import Route
 
-__all__ = ["Capability"]
-
 @disjoint_base
 class Capability:
     info: ClassVar[Mapping[str, Sequence[Field[Any] | Fields[Any] | Lines[Any]]]]
     refusal_rank: ClassVar[int]
-    observer_rank: ClassVar[int]
     client_bits: int
     server_bits: int
     skips_turns: bool
@@ -34,6 +31,5 @@ class Capability:
     def pause_ended(self) -> None: ...
     def data_dropped(self) -> None: ...
     def before_replies(self) -> int: ...
-    def after_replies(self, clients: list[Client]) -> int: ...
     def memory(self) -> int: ...
     def unlimited_memory(self) -> int: ...

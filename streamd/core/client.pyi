@@ -5,12 +5,9 @@ from typing import Any, Self
 from typing_extensions import disjoint_base
 
 from streamd.core.identity import Identity
-from streamd.core.spec import Command
 from streamd.engine.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
-
-__all__ = ["CLIENT_STATES", "Client", "ClientHost", "Outflow"]
 
 CLIENT_STATES: dict[str, int]
 
@@ -19,7 +16,6 @@ class ClientHost:
     clients: dict[int, Client]
     databases: list[Database]
     executing: Client | None
-    names_size: int
     @property
     def replica_count(self) -> int: ...
     needs_password: bool
@@ -29,8 +25,6 @@ class ClientHost:
     net_output_bytes: int
     total_reads: int
     total_writes: int
-    def new_client_id(self) -> int: ...
-    def clients_memory(self) -> tuple[int, int, int]: ...
     def take_peaks(self) -> tuple[int, int]: ...
 
 @disjoint_base
@@ -51,7 +45,6 @@ class Client(asyncio.Protocol):
     authenticated: bool
     transaction: Any  # Transaction | None
     watched: dict[tuple[Database, bytes], bool] | None
-    is_dirty: bool
     output_class: int
     outflow: Outflow | None
     write_offset: int
@@ -66,16 +59,9 @@ class Client(asyncio.Protocol):
     lib_ver: bytes
     @property
     def user(self) -> Identity | None: ...
-    total_net_in: int
-    total_net_out: int
     total_commands: int
     @property
-    def read_events(self) -> int: ...
-    @property
     def batches(self) -> int: ...
-    @property
-    def batched_commands(self) -> int: ...
-    last_command: Command | None
     def __new__(cls, host: ClientHost, is_unix: bool = ...) -> Self: ...
     @property
     def is_subscribed(self) -> bool: ...
@@ -101,17 +87,10 @@ class Client(asyncio.Protocol):
     def local_address(self) -> str: ...
     is_rdb_channel: bool
     is_held: bool
-    sendable: int
     @property
     def is_plain(self) -> bool: ...
     @property
     def fileno(self) -> int: ...
-    @property
-    def query_buffer_size(self) -> int: ...
-    @property
-    def query_buffer_free(self) -> int: ...
-    @property
-    def args_size(self) -> int: ...
     @property
     def output_size(self) -> int: ...
     def memory_usage(self) -> int: ...

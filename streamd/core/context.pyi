@@ -10,8 +10,6 @@ from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.protocol.reply import ReplyWriter
 from streamd.settings.config import Config
 
-__all__ = ["BlockRequest", "Context"]
-
 _T = TypeVar("_T")
 
 @final
@@ -23,8 +21,6 @@ class BlockRequest:
     def timeout_ms(self) -> int: ...
     @property
     def question(self) -> Question | None: ...
-    @property
-    def ready_at_ms(self) -> int: ...
     @property
     def timeout_reply(self) -> Callable[[], bytes] | None: ...
     @property

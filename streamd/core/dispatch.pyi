@@ -16,8 +16,6 @@ from streamd.core.turn import Turn
 from streamd.engine.database import Database
 from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
-
 SERVER_STATES: dict[str, int]
 
 @disjoint_base
@@ -28,7 +26,6 @@ class ServerContext(Context):
     def watch(self, key: bytes) -> None: ...
     def unwatch(self) -> None: ...
     def confirmations(self) -> ReplyWriter: ...
-    def propagate_to_replicas(self, args: list[bytes]) -> None: ...
 
 @disjoint_base
 class Dispatcher(Turn):
@@ -41,26 +38,17 @@ class Dispatcher(Turn):
     keyspace: Keyspace
     capabilities: tuple[Capability, ...]
     monitor: Capability | None
-    read_observer: Capability | None
-    reply_keeper: Capability | None
     trusts_scripts: bool
-    script_runner: Capability | None
-    has_after_reply: bool
     pause_keeper: Any
     tracks_latency: bool
     pause: int
     is_replica: bool
     keeps_keys: bool
     is_refusing: bool
-    processing_events: int
     batches: int
-    batched_commands: int
-    commands_us: int
-    closed_for_input: int
     query_buffer_limit: int
     total_commands: int
     total_error_replies: int
-    unexpected_errors: int
     @property
     def reply_size(self) -> int: ...
     def __new__(
@@ -76,7 +64,6 @@ class Dispatcher(Turn):
     def change_state(self, state: int, is_on: bool) -> int: ...
     def ask_before_replies(self) -> int: ...
     def is_write(self, client: Client, route: Route) -> bool: ...
-    def needs_memory(self, client: Client, route: Route) -> bool: ...
     def cron(self) -> None: ...
     def running(self) -> tuple[Client | None, Route | None, Sequence[bytes]]: ...
     def replay(self, client: Client, args: list[bytes]) -> None: ...

@@ -6,8 +6,6 @@ from typing_extensions import disjoint_base
 from streamd.core.client import ClientHost
 from streamd.core.context import Context
 
-__all__ = ["Effect", "EffectSink", "Effects"]
-
 @final
 class Effect:
     @property

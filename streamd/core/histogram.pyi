@@ -1,7 +1,5 @@
 from typing import final
 
-__all__ = ["BOUNDS_US", "Histogram"]
-
 BOUNDS_US: list[int]
 
 @final

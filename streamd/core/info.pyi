@@ -3,8 +3,6 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Field", "Fields", "Lines", "Section", "cpu_times", "human_size", "ratio", "render"]
-
 _C = TypeVar("_C")
 
 @disjoint_base

@@ -5,11 +5,8 @@ from streamd.core.client import ClientHost
 from streamd.core.effects import Effects
 from streamd.engine.listener import KeyspaceListener
 
-__all__ = ["Keyspace"]
-
 @disjoint_base
 class Keyspace(KeyspaceListener):
-    publisher: Capability | None
     observers: tuple[Capability, ...]
     def __init__(self, host: ClientHost, effects: Effects) -> None: ...
     def observe(self, capability: Capability, is_on: bool) -> None: ...

@@ -3,12 +3,8 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Question"]
-
 @disjoint_base
 class Question:
-    @property
-    def value_class(self) -> type[Any]: ...
     @property
     def line(self) -> Hashable: ...
     @property

@@ -6,14 +6,10 @@ from streamd.core.keyspace import Keyspace
 from streamd.core.route import Route
 from streamd.engine.database import Database
 
-__all__ = ["Transaction", "Transactions"]
-
 @final
 class Transaction:
     requests: list[tuple[Route, list[bytes]]]
-    is_aborted: bool
     size: int
-    objects_size: int
     def __len__(self) -> int: ...
 
 @final

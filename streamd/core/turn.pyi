@@ -5,12 +5,9 @@ from typing_extensions import disjoint_base
 from streamd.core.effects import Effects
 from streamd.core.output import OutputLimits
 
-__all__ = ["Turn"]
-
 @disjoint_base
 class Turn(OutputLimits):
     loop: asyncio.AbstractEventLoop
     effects: Effects
     turns: int
     turns_us: int
-    def before_sleep(self) -> None: ...

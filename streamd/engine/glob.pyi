@@ -2,8 +2,6 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Glob"]
-
 @disjoint_base
 class Glob:
     text: bytes

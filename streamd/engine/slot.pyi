@@ -2,8 +2,6 @@ from typing import Any, final
 
 from streamd.engine.value_type import ValueType
 
-__all__ = ["ACCESS_MODES", "Slot"]
-
 ACCESS_MODES: dict[str, int]
 
 @final
@@ -12,10 +10,8 @@ class Slot:
     value: Any
     expire_at_ms: int
     accessed_ms: int
-    type_number: int
     hint: int
     uses: int
-    used_minute: int
     @property
     def type(self) -> ValueType: ...
     @property

@@ -4,8 +4,6 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 
-__all__ = ["Monitors"]
-
 @disjoint_base
 class Monitors(Capability):
     def __init__(self, host: Host) -> None: ...

@@ -1,7 +1,5 @@
 from typing import final
 
-__all__ = ["Rate", "RecentMost"]
-
 @final
 class RecentMost:
     def sample(self, now: float, value: int) -> None: ...

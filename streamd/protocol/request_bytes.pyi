@@ -1,3 +1,1 @@
-__all__ = ["encode_request"]
-
 def encode_request(*words: bytes | str | int) -> bytes: ...

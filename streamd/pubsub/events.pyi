@@ -3,8 +3,6 @@ from typing_extensions import disjoint_base
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 
-__all__ = ["KeyEvents"]
-
 @disjoint_base
 class KeyEvents(Capability):
     def __init__(self, host: Host) -> None: ...

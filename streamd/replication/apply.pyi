@@ -4,8 +4,6 @@ from streamd.core.client import Client
 from streamd.core.dispatch import Dispatcher
 from streamd.errors import StreamdError
 
-__all__ = ["PrimaryClient"]
-
 class _Follower(Protocol):
     def stream_passed(self, data: bytes) -> None: ...
     def stream_asked(self, unpassed: int) -> None: ...

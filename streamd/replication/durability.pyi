@@ -3,14 +3,10 @@ from typing import final
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 
-__all__ = ["Durability"]
-
 @final
 class Durability(Capability):
     @property
     def is_on(self) -> bool: ...
-    @property
-    def is_fenced(self) -> bool: ...
     @property
     def durable(self) -> int: ...
     @property

@@ -4,10 +4,6 @@ from typing import final
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 
-__all__ = ["STALE_TEXT", "ReplicaRefusals"]
-
-STALE_TEXT: str
-
 @final
 class ReplicaRefusals(Capability):
     @property

@@ -1,25 +1,12 @@
-from typing import final
-
 from typing_extensions import disjoint_base
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 
-__all__ = ["Script", "Scripts"]
-
-@final
-class Script:
-    @property
-    def sha(self) -> bytes: ...
-    @property
-    def body(self) -> bytes: ...
-
 @disjoint_base
 class Scripts(Capability):
     @property
     def evicted(self) -> int: ...
-    @property
-    def vm_size(self) -> int: ...
     def __init__(self, host: Host) -> None: ...
     def __len__(self) -> int: ...
     @property

@@ -2,8 +2,6 @@ from typing import final
 
 from streamd.core.effects import EffectSink
 
-__all__ = ["AofBuffer"]
-
 @final
 class AofBuffer(EffectSink):
     is_open: bool

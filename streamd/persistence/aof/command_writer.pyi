@@ -4,8 +4,6 @@ from typing import Protocol, final
 from streamd.engine.database import Database
 from streamd.persistence.rdb.format import WriteOptions
 
-__all__ = ["CommandWriter"]
-
 class _Sink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 

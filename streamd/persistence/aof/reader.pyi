@@ -3,8 +3,6 @@ from typing import Protocol, final
 
 from streamd.errors import CommandError, StreamdError
 
-__all__ = ["STATE_PREFIX", "AofFault", "AofReader"]
-
 STATE_PREFIX: bytes
 
 class AofFault(StreamdError):
@@ -30,8 +28,6 @@ class AofReader:
     def valid(self) -> int: ...
     @property
     def commands(self) -> int: ...
-    @property
-    def multi_at(self) -> int: ...
     @property
     def stamp_s(self) -> int: ...
     def next_command(self) -> list[bytes] | None: ...

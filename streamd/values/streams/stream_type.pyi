@@ -5,8 +5,6 @@ from streamd.engine.value_type import ValueType
 from streamd.values.streams.history import StreamHistory
 from streamd.values.streams.metrics import StreamMetrics
 
-__all__ = ["StreamType"]
-
 @final
 class StreamType(ValueType):
     def __init__(self, *args: object, **kwargs: object) -> None: ...

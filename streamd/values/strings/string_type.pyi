@@ -2,8 +2,6 @@ from typing import final
 
 from streamd.engine.value_type import ValueType
 
-__all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "StringType"]
-
 ENCODING_BY_VALUE: int
 ENCODING_BY_LENGTH: int
 ENCODING_RAW: int

@@ -1,6 +1,0 @@
-from typing import Any
-
-__all__ = ["parse_xadd", "parse_xtrim"]
-
-def parse_xadd(args: list[bytes]) -> dict[str, Any]: ...
-def parse_xtrim(args: list[bytes]) -> dict[str, Any]: ...

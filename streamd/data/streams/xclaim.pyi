@@ -1,6 +1,0 @@
-from streamd.core.context import Context
-
-__all__: list[str] = []
-
-def xclaim(ctx: Context, args: list[bytes]) -> None: ...
-def xautoclaim(ctx: Context, args: list[bytes]) -> None: ...

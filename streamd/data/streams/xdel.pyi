@@ -1,6 +1,0 @@
-from streamd.core.context import Context
-
-__all__: list[str] = []
-
-def xdel(ctx: Context, args: list[bytes]) -> None: ...
-def xdelex(ctx: Context, args: list[bytes]) -> None: ...

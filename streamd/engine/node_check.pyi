@@ -1,3 +1,0 @@
-__all__ = ["validate_node"]
-
-def validate_node(master: tuple[int, int], listpack: bytes) -> tuple[int, str] | None: ...
