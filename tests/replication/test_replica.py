@@ -53,13 +53,14 @@ def follow(replica: Node, primary: Node | Proxy, through: Node | None = None) ->
 
 
 @contextmanager
-def cut(proxy: Proxy, count: int) -> Iterator[None]:
-    """Cut the link, once, behind so many bytes of what follows; then it can be made again."""
+def cut(proxy: Proxy, replica: Node, count: int) -> Iterator[None]:
+    """Cut the link, once, behind so many bytes of what follows; then it can be made again, and is at once."""
     before = proxy.cuts
     proxy.cut_after(count)
     yield
     wait_until(lambda: proxy.cuts > before, "the cut")
     proxy.refuse = False
+    replica.must("CONFIG", "SET", "masteruser", "")  # after any setting of the link it is tried anew, without a wait
 
 
 def fill(node: Node) -> None:
@@ -149,7 +150,7 @@ def test_a_link_that_was_cut_continues_where_it_was(redis: Node, replica: Node) 
         redis.line("XADD s 1-1 f v")
         follow(replica, proxy, redis)
         for at in range(20):
-            with cut(proxy, at * 7):
+            with cut(proxy, replica, at * 7):
                 for _ in range(10):
                     redis.must("XADD", "s", "*", "field", "x" * at)
                 redis.must("MULTI")
@@ -165,7 +166,7 @@ def test_a_transaction_is_applied_as_a_whole_or_not_at_all(redis: Node, replica:
     with Proxy(redis.port) as proxy:
         redis.line("MSET a 0 b 0")
         follow(replica, proxy, redis)
-        with cut(proxy, 70):
+        with cut(proxy, replica, 70):
             redis.must("MULTI")
             redis.line("INCR a")
             redis.line("INCR b")
@@ -543,9 +544,11 @@ def test_a_silent_primary_is_given_up_and_found_again(redis: Node, new_node: New
 def test_the_server_stops_whatever_the_link_does(redis: Node, new_node: NewNode) -> None:
     for mode in ("disabled", "swapdb"):
         replica = new_node("streamd", repl_diskless_load=mode)
+        # Redis sends a snapshot in pieces of many kilobytes: a key of each is enough for the first to come soon.
+        redis.must("CONFIG", "SET", "rdbcompression", "no")
         redis.must("CONFIG", "SET", "rdb-key-save-delay", "100000")
         for at in range(100):
-            redis.must("SET", f"key {at}", at)
+            redis.must("SET", f"key {at}", "x" * 20_000)
         replica.follow(redis)
         wait_until(lambda replica=replica: "receiving streamed RDB" in replica.log(), "the snapshot")
         started = time.monotonic()
@@ -571,7 +574,7 @@ def test_a_replica_of_a_replica_gets_the_same_bytes(new_node: NewNode, redis: No
         with redis.connect() as wire:
             wire.call("SELECT", 9)
             for at in range(20):
-                with cut(proxy, at * 11):
+                with cut(proxy, replica, at * 11):
                     wire.call("MULTI")
                     wire.call("XADD", "s", "*", "n", at)
                     wire.call("SET", "n", at)

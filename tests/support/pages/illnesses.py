@@ -22,7 +22,7 @@ from streamd.watching.diagnosis import Diagnosis, diagnose
 from streamd.watching.findings import Finding
 from streamd.watching.reading import Limits
 
-from ..servers import Server, find_valkey, start_redis, start_streamd, start_valkey
+from ..servers import Server, eventually, find_valkey, start_redis, start_streamd, start_valkey
 
 __all__ = [
     "CONFLICTS",
@@ -231,6 +231,9 @@ def fix(server: Server, finding: Finding) -> None:
             reply = wire.call(*split_line(line.encode()))
             # There is no file of settings to be rewritten, and XGROUP DELCONSUMER is for later.
             assert not reply.is_error or b"config file" in reply.value, (line, reply)
+    if "CONFIG SET appendonly yes" in commands:
+        with client_of(server) as client:  # a server does not end while it writes its first append-only file
+            eventually(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0, what="the append-only file")
 
 
 # --- The table ---------------------------------------------------------------------------------------------------------

@@ -119,6 +119,7 @@ class FakePrimary:
     def accept(self) -> FakeLink:
         """The next connection."""
         connection, _ = self.listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = FakeLink(connection)
         self.links.append(link)
         return link
