@@ -45,12 +45,7 @@ class Connections(Capability):
             Fields(
                 "connected_clients maxclients blocked_clients clients_in_timeout_table total_blocking_keys"
                 " total_blocking_keys_on_nokey",
-                lambda self: (
-                    len(self.host.clients) - self.host.dispatcher.replica_count,
-                    self.host.config.maxclients,
-                    len(self.host.blocked) + len(self._pause),
-                    *(self.waiting() if len(self.host.blocked) else (0, 0, 0)),
-                ),
+                lambda self: self.counts(),
             ),
         ),
         "stats": (Fields("total_connections_received rejected_connections", lambda self: (self.total, self.rejected)),),
@@ -65,6 +60,14 @@ class Connections(Capability):
 
     def start(self) -> None:
         self._pause = self.host.get(Pause)
+
+    def counts(self) -> tuple[int, ...]:
+        """For INFO."""
+        host = self.host
+        connected, blocked = len(host.clients) - host.dispatcher.replica_count, len(host.blocked)
+        if not blocked:
+            return connected, host.config.maxclients, len(self._pause), 0, 0, 0
+        return connected, host.config.maxclients, blocked + len(self._pause), *self.waiting()
 
     def waiting(self) -> tuple[int, int, int]:
         """Numbers of clients that wait for a time, of keys that are waited for, and of those of them that may be gone."""

@@ -116,7 +116,7 @@ cdef enum Form:
 FORMS = {"": PLAIN, "percent": PERCENT, "us": SECONDS, "size": SIZE}
 
 cdef struct Line:
-    const char *head        # up to the value; owned by `heads`
+    const char *head        # up to the value, in `text`
     Py_ssize_t size
     Py_ssize_t source       # which of the sources has the value
     Py_ssize_t at           # ... and where
@@ -132,7 +132,7 @@ cdef class Section:
     cdef readonly str title
     cdef readonly str name
     cdef list sources       # (read, capability, how many values are read together; 0: one)
-    cdef list heads
+    cdef bytes text         # all lines up to their values: what is written is read in one stretch
     cdef Line *table
     cdef Py_ssize_t count
 
@@ -159,18 +159,21 @@ cdef class Section:
     cdef int lay_out(self, list found) except -1:
         """Fill the table; fixed lines that follow each other are one."""
         cdef Py_ssize_t at
+        cdef const char *p
         rows = [found[0]]
         for row in found[1:]:
             if row[2] == FIXED == rows[len(rows) - 1][2]:
                 row = (rows.pop()[0] + row[0], 0, FIXED, PLAIN)
             rows.append(row)
-        self.heads = [row[0] for row in rows]
+        self.text = b"".join([row[0] for row in rows])
+        p = PyBytes_AS_STRING(self.text)
         self.table = <Line *>PyMem_Malloc(len(rows) * sizeof(Line))
         if self.table is NULL:
             raise MemoryError
         self.count = len(rows)
         for at, (head, source, place, form) in enumerate(rows):
-            self.table[at] = Line(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), source, place, form)
+            self.table[at] = Line(p, PyBytes_GET_SIZE(head), source, place, form)
+            p += PyBytes_GET_SIZE(head)
         return 0
 
     def __dealloc__(self):
@@ -189,21 +192,33 @@ cdef class Section:
     cdef int write(self, list values, ReplyWriter out) except -1:
         cdef Line *line
         cdef Py_ssize_t at
+        cdef size_t room = <size_t>(PyBytes_GET_SIZE(self.text) + self.count * VALUE_ROOM)
+        cdef char *start = out.grow(room)
+        cdef char *p = start
+        cdef char *end
         for at in range(self.count):
             line = &self.table[at]
+            if line.at != FIXED:
+                value = values[line.source]
+                if line.at >= 0:
+                    if value is None:
+                        continue
+                    value = (<tuple>value)[line.at]
+            memcpy(p, line.head, <size_t>line.size)
+            p += line.size
             if line.at == FIXED:
-                out.raw_c(line.head, <size_t>line.size)
                 continue
-            value = values[line.source]
-            if line.at == LINES:
-                for text in value:
-                    write_line(text, out)
-                continue
-            if line.at >= 0:
-                if value is None:
+            if line.at != LINES:
+                end = put_value(p, line.form, value)
+                if end is not NULL:
+                    p = end
                     continue
-                value = (<tuple>value)[line.at]
-            write_value(line, value, out)
+                value = (value if type(value) is str else f"{value:.2f}" if type(value) is float else str(value),)
+            out.length += <size_t>(p - start)
+            for text in value:
+                write_line(text, out)
+            p = start = out.grow(room)
+        out.length += <size_t>(p - start)
         return 0
 
     def lines(self):
@@ -227,36 +242,29 @@ def render(list sections not None):
     return out.take()
 
 
-cdef int write_value(Line *line, value, ReplyWriter out) except -1:
+cdef char *put_value(char *p, Form form, value) except? NULL:
+    """A number and the end of its line; returns where they end, or NULL for what is a text, or too large."""
     cdef int is_too_large = 0
     cdef long long number
     cdef double exact
-    cdef char *p = out.grow(<size_t>line.size + VALUE_ROOM)
-    cdef char *start = p
-    memcpy(p, line.head, <size_t>line.size)
-    p += line.size
     if PyLong_Check(value):
         number = PyLong_AsLongLongAndOverflow(value, &is_too_large)
-        if not is_too_large or line.form == SIZE:
-            p = put_size(p, value) if line.form == SIZE else put_number(p, line.form, number)
-            p[0] = c'\r'
-            p[1] = c'\n'
-            out.length += <size_t>(p + 2 - start)
-            return 0
+        if is_too_large and form != SIZE:
+            return NULL
+        p = put_size(p, value) if form == SIZE else put_number(p, form, number)
     elif type(value) is float:
         exact = value
-        if 0 <= exact < MOST_EXACT:
-            p = put_hundredths(p, llrint(100 * exact))
-            if line.form == PERCENT:
-                p[0] = c'%'
-                p += 1
-            p[0] = c'\r'
-            p[1] = c'\n'
-            out.length += <size_t>(p + 2 - start)
-            return 0
-        value = f"{exact:.2f}"
-    out.length += <size_t>line.size
-    return write_line(value if type(value) is str else str(value), out)
+        if not 0 <= exact < MOST_EXACT:
+            return NULL
+        p = put_hundredths(p, llrint(100 * exact))
+        if form == PERCENT:
+            p[0] = c'%'
+            p += 1
+    else:
+        return NULL
+    p[0] = c'\r'
+    p[1] = c'\n'
+    return p + 2
 
 
 cdef inline char *put_number(char *p, Form form, int64_t number) noexcept nogil:

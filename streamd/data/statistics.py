@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Fields, Lines
@@ -41,14 +39,15 @@ class KeyStatistics(Capability):
             for db in with_keys(self.databases)
         ]
 
-    def size_lines(self) -> Iterator[str]:
+    def size_lines(self) -> list[str]:
         """Numbers of values by size, rounded up to a power of two, for the types that count them."""
-        types = [each for each in registered_types() if each.sizes_name]
+        lines = []
         for db in with_keys(self.databases):
-            for each in types:
-                if sizes := db.sizes_by_power(each):
+            for each in registered_types():
+                if each.sizes_name and (sizes := db.sizes_by_power(each)):
                     counts = ",".join(f"{short(size)}={count}" for size, count in sizes)
-                    yield f"db{db.index}_distrib_{each.sizes_name}:{counts}"
+                    lines.append(f"db{db.index}_distrib_{each.sizes_name}:{counts}")
+        return lines
 
 
 def short(power: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -12,22 +13,12 @@ from streamd.observe.rates import Rate, RecentMost
 __all__ = ["Traffic"]
 
 
-def rates(self: Traffic) -> tuple[object, ...]:
-    turns = self.turn_rate.per_second()
-    return (
-        int(self.ops_per_second.per_second()),
-        self.input_rate.per_second() / 1024,
-        self.output_rate.per_second() / 1024,
-        int(turns),
-        int(ratio(self.turn_time_rate.per_second(), turns)),
-    )
-
-
 class Traffic(Capability):
     """The dispatcher's counters, and samples of them.
 
     recent_input   bytes of requests not yet run, maximum of one client
     recent_output  bytes of unsent replies, maximum of one client
+    rates          of the last samples: commands, kB read and kB written per second, turns per second, us of one
     """
 
     info = {
@@ -50,7 +41,7 @@ class Traffic(Capability):
             Fields(
                 "instantaneous_ops_per_sec instantaneous_input_kbps instantaneous_output_kbps"
                 " instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec",
-                rates,
+                attrgetter("rates"),
             ),
             Field("io_threaded_reads_processed", 0),
             Field("io_threaded_writes_processed", 0),
@@ -70,6 +61,7 @@ class Traffic(Capability):
     def reset_statistics(self) -> None:
         self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
         self.turn_rate, self.turn_time_rate = Rate(), Rate()
+        self.find_rates()
 
     def cron(self, now_ms: int) -> None:
         now = time.monotonic()
@@ -82,6 +74,17 @@ class Traffic(Capability):
         most_input, most_output = dispatcher.take_peaks()
         self.recent_input.sample(now, most_input)
         self.recent_output.sample(now, most_output)
+        self.find_rates()
+
+    def find_rates(self) -> None:
+        turns = self.turn_rate.per_second()
+        self.rates = (
+            int(self.ops_per_second.per_second()),
+            self.input_rate.per_second() / 1024,
+            self.output_rate.per_second() / 1024,
+            int(turns),
+            int(ratio(self.turn_time_rate.per_second(), turns)),
+        )
 
     def thread_text(self) -> str:
         """What the only thread for clients has done."""

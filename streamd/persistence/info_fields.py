@@ -10,10 +10,6 @@ from streamd.persistence.keeper import Persistence
 __all__ = ["PersistenceFields"]
 
 
-def status(is_good: bool) -> str:
-    return "ok" if is_good else "err"
-
-
 def of_child(self: PersistenceFields) -> tuple[object, ...]:
     """What a forked child does, while one runs."""
     child = self.persistence.children.current
@@ -42,7 +38,7 @@ def of_snapshots(self: PersistenceFields) -> tuple[object, ...]:
         loading is not None and loading.is_async,
         saving.changes,
         saving.last_save,
-        status(saving.is_last_ok),
+        "ok" if saving.is_last_ok else "err",
         saving.last_seconds,
         saving.count,
         saving.failures,
@@ -60,10 +56,10 @@ def of_append_only(self: PersistenceFields) -> tuple[object, ...]:
         append_only.is_on,
         rewriting.is_requested,
         rewriting.last_s,
-        status(rewriting.is_last_ok),
+        "ok" if rewriting.is_last_ok else "err",
         rewriting.count,
         rewriting.failures,
-        status(not append_only.aof.write_error),
+        "err" if append_only.aof.write_error else "ok",
         append_only.last_cow,
     )
 

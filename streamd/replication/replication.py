@@ -56,9 +56,9 @@ class Replication(Capability):
                     self.replid2,
                     self.offset,
                     self.second_offset,
-                    self.stream.is_open,
-                    self._config.repl_backlog_size,
-                    self.stream.first_offset if self.stream.is_open else 0,
+                    is_open := self.stream.is_open,
+                    self.backlog_size,
+                    self.stream.first_offset if is_open else 0,
                     len(self.stream),
                 ),
             ),
@@ -66,7 +66,7 @@ class Replication(Capability):
         "memory": (
             Fields(
                 "mem_replication_backlog mem_total_replication_buffers",
-                lambda self: (min(memory := self.stream.memory, self._config.repl_backlog_size), memory),
+                lambda self: (min(memory, self.backlog_size) if (memory := self.stream.memory) else 0, memory),
             ),
         ),
         "stats": (
@@ -104,7 +104,8 @@ class Replication(Capability):
         host.memory_users.append(self)
 
     def apply_settings(self) -> None:
-        self.stream.limit_backlog(self._config.repl_backlog_size)
+        self.backlog_size = self._config.repl_backlog_size
+        self.stream.limit_backlog(self.backlog_size)
 
     def memory(self) -> int:
         """Bytes of the stream."""

@@ -54,7 +54,7 @@ class About(Capability):
                     self._host.supervisor.kind,
                     self.run_id,
                     now_us := time.time_ns() // 1000,
-                    seconds := self.uptime_s,
+                    seconds := int(time.monotonic() - self._started),
                     seconds // 86400,
                     hz := self._config.hz,
                     hz,
@@ -73,7 +73,3 @@ class About(Capability):
         self._config = host.config
         self._started = time.monotonic()
         self.run_id = os.urandom(20).hex()
-
-    @property
-    def uptime_s(self) -> int:
-        return int(time.monotonic() - self._started)

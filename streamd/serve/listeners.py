@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,7 +19,6 @@ from streamd.errors import ConfigError
 from streamd.process.listening import ListenError, PortListener
 from streamd.replication.following import Following
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
-from streamd.settings.config import Config
 from streamd.users.acl import Acl
 
 __all__ = ["Listeners"]
@@ -26,15 +26,14 @@ __all__ = ["Listeners"]
 log = logging.getLogger("streamd")
 
 
-def listener_lines(config: Config) -> list[str]:
-    """The line of each listener in INFO."""
+def listener_lines(port: int, tls_port: int, bind: Sequence[str], unixsocket: str) -> list[str]:
+    """What INFO shows of these settings."""
     lines = []
-    port, tls_port = config.port, config.tls_port
-    addresses = "".join([f"bind={address}," for address in config.bind])
+    addresses = "".join([f"bind={address}," for address in bind])
     if port:
         lines.append(f"listener0:name=tcp,{addresses}port={port}")
-    if config.unixsocket:
-        lines.append(f"listener1:name=unix,bind={config.unixsocket}")
+    if unixsocket:
+        lines.append(f"listener1:name=unix,bind={unixsocket}")
     if tls_port:
         lines.append(f"listener2:name=tls,{addresses}port={tls_port}")
     return lines
@@ -49,7 +48,7 @@ class Listeners(Capability):
     info = {
         "server": (
             Field("tcp_port", lambda self: self._config.port or self._config.tls_port),
-            Lines("listeners", lambda self: listener_lines(self._config)),
+            Lines("listeners", lambda self: self.lines()),
         ),
     }
 
@@ -60,12 +59,22 @@ class Listeners(Capability):
         self._tcp = PortListener(host.loop, host.config, "port", make_client)
         self._tls = PortListener(host.loop, host.config, "tls-port", make_client)
         self._unix: asyncio.AbstractServer | None = None
+        self._shown: tuple[int, int, Sequence[str], str] = (0, 0, (), "")
+        self._lines: list[str] = []
         host.get(Following).make_tls = partial(make_client_context, host.config)
         host.config.callbacks |= {
             "listen": self._follow_port,
             "listen-tls": self._follow_tls_port,
             "tls": self._follow_certificates,
         }
+
+    def lines(self) -> list[str]:
+        """The line of each listener in INFO."""
+        config = self._config
+        shown = (config.port, config.tls_port, config.bind, config.unixsocket)
+        if shown != self._shown:
+            self._shown, self._lines = shown, listener_lines(*shown)
+        return self._lines
 
     @property
     def port(self) -> int:

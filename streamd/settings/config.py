@@ -25,7 +25,7 @@ from streamd.engine.glob import Glob
 from streamd.errors import ConfigError, SettledError, StreamdError, UnknownSettingError
 from streamd.protocol.inline import split_line
 from streamd.settings.kinds import Boolean, BufferLimits, Refused, quote
-from streamd.settings.table import RETIRED, SETTINGS, Setting, by_name
+from streamd.settings.table import RETIRED, SETTINGS, Setting, Values, by_name
 
 __all__ = ["DIRECTIVES", "Config", "ConfigFileError", "UnresolvedError", "as_arguments", "directive", "fatal_text"]
 
@@ -86,7 +86,7 @@ def fatal_text(error: ConfigError) -> str:
     return "\n".join([*lines, error.reason, ""])
 
 
-class Config:
+class Config(Values):
     """Values of all settings, by attribute; `-` in a name is `_`.
 
     callbacks       what to call after CONFIG SET, by the names in `Setting.apply`; raises ConfigError to refuse the change.
@@ -111,13 +111,6 @@ class Config:
         self.rename_command: list[tuple[str, str]] = []
         self.users: list[tuple[bytes, list[bytes]]] = []
         self.user_lines: Callable[[], list[str]] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """The default of a setting that was declared after this was made."""
-        setting = None if name.startswith("_") else by_name.get(name.replace("_", "-"))
-        if setting is None or setting.attribute != name:
-            raise AttributeError(name)
-        return setting.default
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str], stdin: BinaryIO) -> Config:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamd.integers import INT32_MAX, INT32_MIN, INT64_MAX, UINT64_MAX
 from streamd.settings.kinds import (
@@ -52,6 +52,7 @@ __all__ = [
     "RETIRED",
     "SETTINGS",
     "Setting",
+    "Values",
     "boolean",
     "by_name",
     "choice",
@@ -577,6 +578,14 @@ by_name: dict[str, Setting] = {}
 """Rows by their names and aliases."""
 
 
+class Values:
+    """The defaults of all settings, by attribute; `-` in a name is `_`."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
 def declare(heading: str, *rows: Setting) -> None:
     """Add rows under a heading: from here on Config, CONFIG, files and the manual know them. Called while modules are
     imported, by the room that acts on the settings; raises ValueError for a name that there is already.
@@ -588,6 +597,7 @@ def declare(heading: str, *rows: Setting) -> None:
             by_name[name] = row
         GROUPS.setdefault(heading, []).append(row)
         SETTINGS.append(row)
+        setattr(Values, row.attribute, row.default)
 
 
 declare("Network", *NETWORK)
