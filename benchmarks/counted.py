@@ -32,9 +32,6 @@ from benchmarks.load import make_request
 from streamd.core.client import Client
 from streamd.core.effects import Effect
 from streamd.engine.database import Database
-from streamd.engine.delivery import read_new
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.reader import AofReader
 from streamd.persistence.rdb.read import RdbReader
@@ -43,6 +40,9 @@ from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
 from streamd.serve.app import Server
 from streamd.settings.config import Config
+from streamd.values.streams.delivery import read_new
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 
 __all__ = ["IDLE", "NOTHING", "OPERATIONS", "Operation"]
 

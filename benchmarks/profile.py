@@ -47,7 +47,7 @@ def read_profile(text: str) -> Profile:
 
 
 def readable(symbol: str) -> str:
-    """`__pyx_f_7streamd_6engine_6stream_6Stream_append_args` -> `engine.stream.Stream.append_args`.
+    """`__pyx_f_7streamd_6values_7streams_6stream_6Stream_append_args` -> `values.streams.stream.Stream.append_args`.
 
     A method that Python calls is two functions: the one that unpacks the arguments is marked.
     """

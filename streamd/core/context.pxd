@@ -50,7 +50,6 @@ cdef class Context:
     cdef public unsigned long long stream_idmp_duration
     cdef public unsigned long long stream_idmp_maxsize
     cdef public bint has_xnack            # the readers of propagated commands know XNACK (rdb-form)
-    cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cdef Frame frame(self)
     cdef int go_back(self, Frame frame) except -1
     cpdef block_on(self, object request)

@@ -6,7 +6,6 @@ from typing_extensions import disjoint_base
 from streamd.core.client import Client
 from streamd.core.question import Question
 from streamd.engine.database import Database
-from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.protocol.reply import ReplyWriter
 from streamd.settings.config import Config
 
@@ -55,8 +54,6 @@ class Context:
     stream_idmp_duration: int
     stream_idmp_maxsize: int
     has_xnack: bool
-    @property
-    def idempotency(self) -> IdempotencyRegistry: ...
     def block_on(self, request: BlockRequest) -> None: ...
     def get(self, kind: type[_T]) -> _T: ...
     def find(self, kind: type[_T]) -> _T | None: ...

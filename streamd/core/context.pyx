@@ -9,7 +9,6 @@ A capability is found by its type: `ctx.get(SlowLog)`.
 cimport cython
 
 from streamd.core.question cimport Question
-from streamd.engine.idempotency import IdempotencyRegistry
 
 __all__ = ["BlockRequest", "Context"]
 
@@ -48,7 +47,6 @@ cdef class Frame:
 
 cdef class Context:
     def __cinit__(self):
-        self.idempotency = IdempotencyRegistry()
         self.parts = {}
 
     cdef Frame frame(self):

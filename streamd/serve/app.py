@@ -23,7 +23,6 @@ from streamd.data.expiry import Expiry
 from streamd.data.freeing import Freeing
 from streamd.data.migration import MigrationTargets
 from streamd.data.statistics import KeyStatistics
-from streamd.data.streams.node_limits import StreamLimits
 from streamd.memory.accounting import Memory
 from streamd.memory.eviction import Eviction
 from streamd.observe.command_statistics import CommandStatistics
@@ -59,6 +58,7 @@ from streamd.serve.listeners import Listeners
 from streamd.serve.process import Process
 from streamd.serve.shutdown import Shutdown
 from streamd.users.acl import Acl
+from streamd.values.streams.stream_settings import StreamLimits
 
 if TYPE_CHECKING:
     from streamd.settings.config import Config

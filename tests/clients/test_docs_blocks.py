@@ -175,7 +175,7 @@ def test_settings_of_replication(tmp_path: Path) -> None:
 
 def test_forms_of_tests(tmp_path: Path) -> None:
     names: dict[str, object] = {}
-    exec(block("docs/tests.md", "import streamd.data.streams.entries  # registers the commands"), names)
+    exec(block("docs/tests.md", "import streamd.values.streams.xadd_xtrim  # registers the commands"), names)
     names["test_xlen_counts_entries"]()  # type: ignore[operator]
     assert len([*cases(block("docs/tests.md", "== xlen of a missing key and of a string"))]) == 1
     transcript = tmp_path / "xlen.txt"

@@ -13,9 +13,9 @@ import pytest
 from support.servers import Server
 from support.wire import Wire
 
-from streamd.engine.group import Group
-from streamd.engine.node_check import validate_node
-from streamd.engine.stream import Stream
+from streamd.values.streams.group import Group
+from streamd.values.streams.node_check import validate_node
+from streamd.values.streams.stream import Stream
 
 pytestmark = pytest.mark.real
 

@@ -22,8 +22,9 @@ from support.compare.later import without_created, without_later_fixes
 from support.compare.stories import Stage
 from support.servers import start_redis, start_streamd
 
-from streamd.engine.stream import Stream
 from streamd.serve.families import load_all
+from streamd.values.streams.idempotency import registry_of
+from streamd.values.streams.stream import Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
@@ -278,11 +279,11 @@ def test_an_iid_that_is_used_again_after_it_has_expired_is_no_duplicate_when_rep
     twins.do("XADD s IDMP p i * f again")
     twins.do("XADD s IDMP p j * f 2")
     set_time(twins.ctx, twins.ctx.now_ms + 200_000)
-    twins.ctx.idempotency.expire(twins.ctx.now_ms)
+    registry_of(twins.ctx).expire(twins.ctx.now_ms)
     twins.do("XADD s IDMP p i * f 3")
     replica = replayed(twins.log, twins.ctx.now_ms)
     assert run(replica, "XLEN", "s") == 3
-    replica.idempotency.expire(replica.now_ms)
+    registry_of(replica).expire(replica.now_ms)
     assert state_of(replica) == state_of(twins.ctx)
 
 
@@ -291,7 +292,7 @@ def test_a_duplicate_is_one_when_replayed_even_after_it_has_expired_there() -> N
     twins.do("XADD s IDMP p i * f 1")
     assert twins.do("XADD s IDMP p i MAXLEN ~ 0 LIMIT 5 * f 1") == [b"XADD s IDMP p i MAXLEN ~ 0 LIMIT 5 * f 1".split()]
     replica = replayed(twins.log[:1], twins.ctx.now_ms + 200_000)
-    replica.idempotency.expire(replica.now_ms)
+    registry_of(replica).expire(replica.now_ms)
     assert run(replica, *twins.log[1]) == b"0-0"
     assert run(replica, "XLEN", "s") == 1
     twins.check()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.commands.handler import START_MS, make_context, run, set_time
 
-from streamd.engine.stream import Stream
+from streamd.values.streams.stream import Stream
 
 ID = tuple[int, int]
 

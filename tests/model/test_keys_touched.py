@@ -24,15 +24,15 @@ from support.commands.requests import NAMES, random_request
 from streamd.core.client import Client
 from streamd.core.spec import Command, KeyUse, keys_of, table
 from streamd.engine.database import Database
-from streamd.engine.group import Group
 from streamd.engine.listener import KeyspaceListener
-from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 from streamd.serve.app import Server
 from streamd.serve.families import load_all
 from streamd.settings.config import Config
 from streamd.users.acl import Acl
 from streamd.users.permissions import Permissions, Rules
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sortedcontainers import SortedDict
 
-from streamd.engine.pel_probe import PelProbe, PelWalk
+from streamd.values.streams.pel_probe import PelProbe, PelWalk
 
 ID = tuple[int, int]
 Record = tuple[ID, int | None, int, int]

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.commands.handler import HandlerContext, make_context, run, set_time
 
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
 from streamd.protocol.reply import ReplyWriter
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 
 KEYS = (b"a", b"long-name", b"c")
 START = b"0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.engine.split import split
-from streamd.engine.stream import Stream
+from streamd.values.streams.split import split
+from streamd.values.streams.stream import Stream
 
 ID = tuple[int, int]
 MAX = 2**64 - 1

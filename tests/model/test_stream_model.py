@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sortedcontainers import SortedDict
 
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 
 ID = tuple[int, int]
 Fields = list[tuple[bytes, bytes]]

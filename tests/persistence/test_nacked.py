@@ -11,8 +11,8 @@ from support.files.real_files import RealRedis
 from support.servers import Server, eventually, find_oracle
 from support.wire import Reply, Wire
 
-from streamd.engine.stream import Stream
 from streamd.persistence.rdb.read import restore_value
+from streamd.values.streams.stream import Stream
 
 pytestmark = pytest.mark.long
 

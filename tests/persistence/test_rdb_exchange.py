@@ -21,10 +21,10 @@ from support.wire import Reply, Wire
 
 from streamd.engine.database import Database
 from streamd.engine.listpack import convert
-from streamd.engine.stream import Stream
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value
+from streamd.values.streams.stream import Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.real(since="7.0")]
 

@@ -25,12 +25,13 @@ from support.files.rdb import (
 
 from streamd.core.context import Context
 from streamd.engine.database import Database
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError, UnsupportedValueError
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import PayloadError, RdbReader, restore_libraries, restore_value
 from streamd.persistence.rdb.write import RdbWriter, dump_libraries, dump_value
+from streamd.values.streams.group import Group
+from streamd.values.streams.idempotency import registry_of
+from streamd.values.streams.stream import Stream
 
 AT_NOW = LoadOptions(now_ms=NOW_MS)
 
@@ -157,7 +158,7 @@ def test_settings_and_registry_of_loaded_streams() -> None:
     options = LoadOptions(now_ms=NOW_MS, context=context)
     found = load(save([db]), options)[0].peek(b"s")
     assert (found.node_max_bytes, found.node_max_entries, found.idmp_duration) == (11, 12, 100)
-    assert len(context.idempotency) == 1
+    assert len(registry_of(context)) == 1
     old = load(save([db], WriteOptions(form="7.2")), options)[0].peek(b"s")
     assert (old.idmp_duration, old.idmp_maxsize, old.idempotency) == (13, 14, None)
 

@@ -13,12 +13,12 @@ from support.files.rdb import NOW_MS, STRINGS, make_length, make_payload, make_s
 
 from streamd.core.context import Context
 from streamd.engine.listpack import encode, validate
-from streamd.engine.node_check import validate_node
-from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError
 from streamd.persistence.rdb.format import FORMS, LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import PayloadError, restore_value
 from streamd.persistence.rdb.write import dump_value
+from streamd.values.streams.node_check import validate_node
+from streamd.values.streams.stream import Stream
 
 # --- Payloads that come back --------------------------------------------------------------------------------------------
 

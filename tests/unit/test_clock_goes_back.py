@@ -8,6 +8,7 @@ import pytest
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.serve.families import load_all
+from streamd.values.streams.idempotency import registry_of
 
 load_all()
 
@@ -82,9 +83,9 @@ def test_repeated_entries_are_known_as_such(ctx: HandlerContext) -> None:
     set_time(ctx, START_MS)
     first = run(ctx, "XADD", "once", "IDMP", "p", "i", "*", "f", "v")
     set_time(ctx, BACK_MS)
-    ctx.idempotency.expire(ctx.now_ms)
+    registry_of(ctx).expire(ctx.now_ms)
     assert run(ctx, "XADD", "once", "IDMP", "p", "i", "*", "f", "v") == first
     run(ctx, "XADD", "once", "IDMP", "p", "j", "*", "f", "v")
     set_time(ctx, START_MS + 101_000)
-    ctx.idempotency.expire(ctx.now_ms)
+    registry_of(ctx).expire(ctx.now_ms)
     assert run(ctx, "XADD", "once", "IDMP", "p", "i", "*", "f", "v") != first

@@ -13,9 +13,9 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 
 from streamd.core.spec import table
 from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor
-from streamd.engine.stream import Stream
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 from streamd.serve.families import load_all
+from streamd.values.streams.stream import Stream
 from streamd.values.strings.long_double import LongDouble
 from streamd.values.strings.set_options import SetOptions, expiry_at_ms
 

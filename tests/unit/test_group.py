@@ -9,15 +9,15 @@ import hiredis
 import pytest
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
-import streamd.data.streams.xack
-import streamd.data.streams.xclaim
-import streamd.data.streams.xinfo
-import streamd.data.streams.xpending
-import streamd.data.streams.xread
-from streamd.data.streams.xgroup import GROUP_HELP
-from streamd.engine import delivery
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
+import streamd.values.streams.xack
+import streamd.values.streams.xclaim
+import streamd.values.streams.xinfo
+import streamd.values.streams.xpending
+import streamd.values.streams.xread
+from streamd.values.streams import delivery
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
+from streamd.values.streams.xgroup import GROUP_HELP
 
 MAX = 2**64 - 1
 ID = tuple[int, int]
@@ -413,7 +413,7 @@ def test_a_deleted_entry_of_the_history_is_an_id_and_a_null(ctx: HandlerContext,
     assert read(ctx, "a", id="0") == [entry(1), [b"2-1", None], entry(3)]
     assert group_of(ctx).pending((2, 1), (2, 1)) == [((2, 1), b"a", START_MS, 1)]
     ctx.reply.resp = resp
-    streamd.data.streams.xread.xreadgroup(
+    streamd.values.streams.xread.xreadgroup(
         ctx, [b"XREADGROUP", b"GROUP", b"g", b"a", b"COUNT", b"1", b"STREAMS", b"s", b"1-1"]
     )
     assert ctx.reply.take().endswith(sent)
@@ -606,7 +606,7 @@ def test_xackdel_does_not_read_the_ids_of_a_missing_group(ctx: HandlerContext) -
 
 
 def test_an_empty_summary_has_nulls_of_both_kinds(ctx: HandlerContext) -> None:
-    from streamd.data.streams.xpending import xpending
+    from streamd.values.streams.xpending import xpending
 
     xpending(ctx, [b"XPENDING", b"s", b"g"])
     assert ctx.reply.take() == b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"

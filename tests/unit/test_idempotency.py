@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from streamd.engine.idempotency import Idempotency, IdempotencyRegistry, automatic_iid
+from streamd.values.streams.idempotency import Idempotency, IdempotencyRegistry, automatic_iid
 
 
 @pytest.fixture

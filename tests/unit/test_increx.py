@@ -10,8 +10,8 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 from support.commands.observed import run_observed
 
 from streamd.core.spec import table
-from streamd.engine.stream import Stream
 from streamd.errors import WrongTypeError
+from streamd.values.streams.stream import Stream
 from streamd.values.strings import increx  # noqa: F401
 
 GREATEST, LEAST = 2**63 - 1, -(2**63)

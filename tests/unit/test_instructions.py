@@ -18,11 +18,11 @@ events: Ir
 
 fn=main
 4 10
-cfn=__pyx_f_7streamd_6engine_6stream_6Stream_append_args
+cfn=__pyx_f_7streamd_6values_7streams_6stream_6Stream_append_args
 calls=2 0
 4 60
 
-fn=__pyx_f_7streamd_6engine_6stream_6Stream_append_args
+fn=__pyx_f_7streamd_6values_7streams_6stream_6Stream_append_args
 7 40
 8 20
 totals: 70
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_profile_tells_own_instructions_from_those_of_what_is_called() -> None:
     profile = read_profile(PROFILE)
-    append = "engine.stream.Stream.append_args"
+    append = "values.streams.stream.Stream.append_args"
     assert profile.total == 70
     assert profile.own == {"main": 10, append: 60}
     assert profile.inclusive == {"main": 70, append: 60}
@@ -43,8 +43,8 @@ def test_a_profile_tells_own_instructions_from_those_of_what_is_called() -> None
 @pytest.mark.parametrize(
     ("symbol", "name"),
     [
-        ("__pyx_f_7streamd_6engine_6stream_grow", "engine.stream.grow"),
-        ("__pyx_pw_7streamd_4data_7streams_7entries_1xadd", "data.streams.entries.xadd (arguments)"),
+        ("__pyx_f_7streamd_6values_7streams_6stream_grow", "values.streams.stream.grow"),
+        ("__pyx_pw_7streamd_6values_7streams_10xadd_xtrim_1xadd", "values.streams.xadd_xtrim.xadd (arguments)"),
         ("__pyx_pf_7streamd_4core_6client_6Client_2data_received", "core.client.Client.data_received"),
         ("_PyEval_EvalFrameDefault'2", "_PyEval_EvalFrameDefault"),
         ("memcpy", "memcpy"),
@@ -95,12 +95,12 @@ def test_every_operation_has_a_committed_figure_in_every_environment() -> None:
 
 
 def test_the_functions_that_take_most_come_first_and_what_counting_costs_is_left_out() -> None:
-    append = "engine.stream.Stream.append_args"
+    append = "values.streams.stream.Stream.append_args"
     inclusive = {
         append: 40,
         "core.dispatch.Dispatcher.run": 80,
         "memcpy": 90,
-        "engine.stream.grow": 1,
+        "values.streams.stream.grow": 1,
         f"{append} (arguments)": 85,
     }
     profile = Profile(200, {}, inclusive)

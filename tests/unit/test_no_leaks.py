@@ -55,7 +55,7 @@ def play():
 """
 
 PEL = """
-from streamd.engine.pel_probe import PelProbe
+from streamd.values.streams.pel_probe import PelProbe
 
 def play():
     for size in (3000, *[5] * 300):
@@ -76,8 +76,8 @@ def play():
 """
 
 STREAM = """
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 
 def play():
     for size in (2000, *[5] * 200):
@@ -108,8 +108,8 @@ import io
 
 import streamd.values
 from streamd.engine.database import Database
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 from streamd.errors import CorruptFileError
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.write import RdbWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.engine.pel_probe import PelProbe, PelWalk
+from streamd.values.streams.pel_probe import PelProbe, PelWalk
 
 MAX = 2**64 - 1
 

@@ -8,10 +8,10 @@ import hiredis
 import pytest
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
-import streamd.data.streams.xgroup  # noqa: F401  (declares its commands)
-from streamd.data.streams.xread import ReadOptions, find_keys, parse_read
-from streamd.engine.stream import Stream
+import streamd.values.streams.xgroup  # noqa: F401  (declares its commands)
 from streamd.errors import CommandError
+from streamd.values.streams.stream import Stream
+from streamd.values.streams.xread import ReadOptions, find_keys, parse_read
 
 MAX_INT = 2**63 - 1
 NOT_OFFERED = "ERR The {} option is only supported by XREADGROUP. You called XREAD instead."

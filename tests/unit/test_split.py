@@ -6,9 +6,9 @@ import hiredis
 import pytest
 from support.commands.handler import HandlerContext, make_context, run
 
-from streamd.engine.split import count_gathered, split
-from streamd.engine.stream import Stream
 from streamd.serve.families import load_all
+from streamd.values.streams.split import count_gathered, split
+from streamd.values.streams.stream import Stream
 
 load_all()
 

@@ -9,15 +9,15 @@ import pytest
 from support.commands.handler import make_context, run
 from support.servers import eventually
 
-import streamd.data.streams.entries
-import streamd.data.streams.xdel
-import streamd.data.streams.xrange  # noqa: F401  (each declares its commands)
-from streamd.engine.group import Group
-from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
+import streamd.values.streams.xadd_xtrim
+import streamd.values.streams.xdel
+import streamd.values.streams.xrange  # noqa: F401  (each declares its commands)
 from streamd.engine.listpack import decode, encode
-from streamd.engine.node_check import validate_node
-from streamd.engine.stream import Stream
 from streamd.heap import allocated
+from streamd.values.streams.group import Group
+from streamd.values.streams.idempotency import Idempotency, IdempotencyRegistry
+from streamd.values.streams.node_check import validate_node
+from streamd.values.streams.stream import Stream
 
 ID = tuple[int, int]
 MAX = 2**64 - 1

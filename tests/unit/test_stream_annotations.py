@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamd.engine.database import Database
-from streamd.engine.stream import Stream
 from streamd.values import VALUE_TYPES
+from streamd.values.streams.stream import Stream
 from streamd.values.streams.stream_type import StreamType
 
 STREAMS = next(each for each in VALUE_TYPES if isinstance(each, StreamType))

@@ -8,9 +8,10 @@ import hiredis
 import pytest
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
-from streamd.data.streams.entries import parse_xadd, parse_xtrim
-from streamd.engine.stream import Stream
 from streamd.errors import CommandError
+from streamd.values.streams.idempotency import registry_of
+from streamd.values.streams.stream import Stream
+from streamd.values.streams.xadd_xtrim import parse_xadd, parse_xtrim
 
 MAX = 2**64 - 1
 INVALID_ID = "ERR Invalid stream ID specified as stream command argument"
@@ -260,9 +261,9 @@ def test_idmpauto_goes_by_the_contents(ctx: HandlerContext) -> None:
 
 def test_iids_are_forgotten_after_their_time(ctx: HandlerContext) -> None:
     first = call(ctx, "XADD s IDMP p i * f v")
-    ctx.idempotency.expire(START_MS + 99_999)
+    registry_of(ctx).expire(START_MS + 99_999)
     assert call(ctx, "XADD s IDMP p i * f v") == first
-    ctx.idempotency.expire(START_MS + 100_000)
+    registry_of(ctx).expire(START_MS + 100_000)
     assert call(ctx, "XADD s IDMP p i * f v") != first
 
 

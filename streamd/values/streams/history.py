@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.engine.database import Database
-from streamd.engine.delivery import lag
-from streamd.engine.stream import Stream
 from streamd.observe.history import Series, add
+from streamd.values.streams.delivery import lag
+from streamd.values.streams.stream import Stream
 
 __all__ = ["StreamHistory", "StreamSeries"]
 

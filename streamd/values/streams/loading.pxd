@@ -4,10 +4,10 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
-from streamd.engine.stream cimport Stream
 from streamd.persistence.rdb.value_loader cimport ValueLoader
+from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.stream cimport Stream
 
 
 cdef struct Pending:

@@ -14,21 +14,21 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 
-from streamd.engine.delivery cimport distance_from_first
-from streamd.engine.group cimport Consumer, Group, new_group
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.listpack cimport LP_SHORTEST_CONVERTED, lp_convert
-from streamd.engine.pel cimport NO_OWNER, pel_insert, pel_insert_unowned
 from streamd.engine.rax cimport load_be64
-from streamd.engine.stream cimport Stream
 from streamd.engine.value_type cimport ValueType
 from streamd.heap cimport free, realloc
 from streamd.persistence.rdb.codes cimport TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STREAM_4, TYPE_STREAM_5
 from streamd.persistence.rdb.window cimport Window
+from streamd.values.streams.delivery cimport distance_from_first
+from streamd.values.streams.group cimport Consumer, Group, new_group
+from streamd.values.streams.pel cimport NO_OWNER, pel_insert, pel_insert_unowned
+from streamd.values.streams.stream cimport Stream
 
-from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.errors import one_line
 from streamd.values.streams.forms import BUILT_IN_IDMP
+from streamd.values.streams.idempotency import Idempotency, IdempotencyRegistry, registry_of
 
 __all__ = []
 
@@ -51,10 +51,10 @@ cdef class StreamLoader:
             context.stream_node_max_bytes, context.stream_node_max_entries,
             context.stream_idmp_duration, context.stream_idmp_maxsize,
         )
-        self.registry = IdempotencyRegistry() if context is None or options.is_apart else context.idempotency
+        self.registry = IdempotencyRegistry() if context is None or options.is_apart else registry_of(context)
 
     def take_over(self, context):
-        context.idempotency.take(self.registry)
+        registry_of(context).take(self.registry)
 
     def __dealloc__(self):
         free(self.pending)

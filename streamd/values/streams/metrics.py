@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.engine.database import Database
-from streamd.engine.delivery import lag, next_unread
 from streamd.engine.glob import Glob
-from streamd.engine.group import Group
-from streamd.engine.stream import Stream
 from streamd.observe.metrics.exposition import escaped
 from streamd.observe.metrics.metric_families import Family
 from streamd.stream_state import EARLIEST_MS, ConsumerState, GroupState, StreamState
+from streamd.values.streams.delivery import lag, next_unread
+from streamd.values.streams.group import Group
+from streamd.values.streams.stream import Stream
 
 __all__ = ["CONSUMER", "GROUP", "STREAM", "StreamMetrics"]
 

@@ -25,19 +25,19 @@ Not kept, as in Redis: tombstones and node boundaries; nodes are laid out again.
 
 from libc.stdint cimport int64_t, uint64_t
 
-from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport ID_ROOM, StreamID, id_cmp, make_id, put_id
 from streamd.engine.listpack cimport LpValue
-from streamd.engine.pel cimport (
-    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
-)
-from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_pair, cursor_seek
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.protocol.request_bytes cimport buffer_put_bulk
+from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
+)
+from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_next, cursor_pair, cursor_seek
 
-from streamd.engine.group import UNOWNED_MARK
 from streamd.persistence.rdb.format import FORMS
 from streamd.values.streams.forms import BUILT_IN_IDMP, has_xnack, idmp_defaults
+from streamd.values.streams.group import UNOWNED_MARK
 
 __all__ = []
 

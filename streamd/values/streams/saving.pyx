@@ -29,16 +29,16 @@ read no more than was added, and back-lengths of listpacks are those of 8.8 (see
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int
-from streamd.engine.pel cimport (
-    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
-)
 from streamd.engine.rax cimport rax_first, rax_higher, store_be64
-from streamd.engine.stream cimport Stream, StreamNode
 from streamd.heap cimport free as heap_free
 from streamd.persistence.rdb.write cimport RdbWriter
+from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
+)
+from streamd.values.streams.stream cimport Stream, StreamNode
 
 from streamd.values.streams.forms import idmp_defaults
 

@@ -3,13 +3,13 @@
 
 cimport cython
 
-from streamd.engine.stream cimport Stream
 from streamd.engine.value_type cimport ValueType
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.values.streams.loading cimport StreamLoader
 from streamd.values.streams.rewriting cimport rewrite_stream
 from streamd.values.streams.saving cimport put_stream
+from streamd.values.streams.stream cimport Stream
 
 from streamd.digests import chain
 from streamd.integers import UINT64_MAX
@@ -30,8 +30,9 @@ cdef class StreamType(ValueType):
         super().__init__(
             b"stream", Stream, frees_slowly=True, rdb_types=RDB_TYPES, annotations=(b"consumer", b"iids"),
             families=tuple([
-                "streamd.data.streams." + name for name in (
-                    "entries", "xdel", "xrange", "xread", "xgroup", "xack", "xpending", "xclaim", "splitting", "xinfo",
+                "streamd.values.streams." + name for name in (
+                    "xadd_xtrim", "xdel", "xrange", "xread", "xgroup", "xack", "xpending", "xclaim", "streamd_split",
+                    "xinfo",
                 )
             ]),
         )

@@ -9,9 +9,9 @@ requests then fail. Entries released by XNACK go to the first waiter that claims
 cimport cython
 
 from streamd.core.question cimport Question
-from streamd.engine.group cimport Group
 from streamd.engine.ids cimport id_cmp
-from streamd.engine.stream cimport Stream
+from streamd.values.streams.group cimport Group
+from streamd.values.streams.stream cimport Stream
 
 __all__ = ["GroupQuestion"]
 

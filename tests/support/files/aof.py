@@ -15,7 +15,6 @@ import hiredis
 from streamd.core.spec import table
 from streamd.disk import Disk, StrPath
 from streamd.engine.database import Database
-from streamd.engine.stream import Stream
 from streamd.errors import CommandError, UnknownCommandError
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
@@ -26,6 +25,7 @@ from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.serve.families import FAMILIES
 from streamd.values import VALUE_TYPES
+from streamd.values.streams.stream import Stream
 
 from ..commands.handler import HandlerContext, make_context, run
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamd.engine.database import Database
-from streamd.engine.group import Group
-from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
-from streamd.engine.stream import Stream
 from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.write import RdbWriter
+from streamd.values.streams.group import Group
+from streamd.values.streams.idempotency import Idempotency, IdempotencyRegistry
+from streamd.values.streams.stream import Stream
 
 __all__ = [
     "NOW_MS",

@@ -1,1 +1,0 @@
-"""The commands of streams and consumer groups, from arguments to RESP."""

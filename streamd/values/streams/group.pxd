@@ -1,0 +1,55 @@
+# cython: language_level=3
+"""Consumer groups and consumers. See group.pyx."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from streamd.engine.ids cimport StreamID
+from streamd.values.streams.pel cimport Pel, PelRecord
+
+
+@cython.final
+@cython.no_gc
+cdef class Consumer:
+    cdef readonly bytes name
+    cdef public int64_t seen_ms      # Unix time of the last attempt to read or claim
+    cdef public int64_t active_ms    # Unix time of the last success; -1: never
+    cdef uint32_t number             # number in the group's Pel
+
+
+@cython.final
+@cython.no_gc
+cdef class Group:
+    cdef readonly bytes name
+    cdef StreamID last_id            # last-delivered ID
+    cdef public int64_t entries_read  # -1: unknown
+    cdef readonly dict consumers     # name -> Consumer
+    cdef Pel pel                     # owned
+    cdef list by_number              # number in the Pel -> Consumer; None for a number not in use
+    cdef list ordered                # consumers by name; None: needs sorting
+
+    cdef bint has_pending(self, StreamID id) noexcept nogil
+    cdef bint forget(self, StreamID id) noexcept nogil          # drop the pending record of id; False: none
+    cdef Consumer consumer_by_number(self, uint32_t number)
+    cdef bytes owner_name(self, const PelRecord *record)        # empty for an entry without an owner
+    cdef Consumer find_consumer(self, bytes name)               # None: no such consumer
+    cdef Consumer add_consumer(self, bytes name, int64_t seen_ms)      # the name must be new
+    cdef int64_t drop_consumer(self, bytes name) except -2
+        # Also removes its pending entries; returns how many there were, or -1: no such consumer.
+    cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil
+    cdef bytes free_name(self)                                  # not used by any consumer: empty, or NUL bytes
+    cdef list consumers_by_name(self)                           # must not be changed
+    cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil
+    cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil
+        # Make it pending without an owner, after those returned earlier.
+    cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil
+
+
+cdef Group new_group(bytes name, StreamID last_id, int64_t entries_read)
+
+
+@cython.final
+@cython.no_gc
+cdef class GroupRemains:
+    # The pending entries of a deleted group, to be freed.
+    cdef Pel pel                     # owned
