@@ -199,7 +199,8 @@ def words_of_server() -> list[str]:
 
 def health(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """0 when the server serves; also when it wants a password for an answer. Raises StreamdError when it does not answer."""
-    from streamd.client.caller import Caller, ReplyError
+    from streamd.client.client_errors import ServerError
+    from streamd.client.connection import dial
     from streamd.client.place import Place
 
     config = peek(server_arguments(words, environment) or [])
@@ -214,10 +215,10 @@ def health(words: Sequence[str], environment: Mapping[str, str]) -> int:
         cert_file=config.tls_cert_file if has_tls else None,
         key_file=config.tls_key_file if has_tls else None,
     )
-    with Caller(place, timeout_s=HEALTH_TIMEOUT_S) as caller:
+    with dial(place, timeout_s=HEALTH_TIMEOUT_S) as connection:
         try:
-            caller.call("PING")
-        except ReplyError as error:
+            connection.command("PING")
+        except ServerError as error:
             if not str(error).startswith(("NOAUTH", "NOPERM")):
                 raise
     return 0

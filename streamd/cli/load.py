@@ -77,6 +77,8 @@ def command(
         raise click.UsageError("--replace needs the groups and IDs of the export: not with --no-groups or --new-ids")
     options = collect_options(server)
     with errors_in_one_line():
+        import pyarrow  # noqa: F401  a missing extra is reported before anything else
+
         from streamd.client.options import ConnectionOptions
         from streamd.transfer.files import Roles
         from streamd.transfer.load_files import LoadSettings, find_files, load

@@ -16,8 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from streamd import REDIS_VERSION, __version__
-from streamd.client.caller import Caller, ReplyError, Verbatim
+from streamd.client.client_errors import ServerError
+from streamd.client.connection import Connection, dial
 from streamd.client.place import Place
+from streamd.client.reply_types import Verbatim
 from streamd.errors import StreamdError
 from streamd.printable import printable
 from streamd.shell.conversation import Conversation
@@ -82,15 +84,15 @@ def converse(arguments: Sequence[str], *, program: str) -> int:
         return 1
     protocol = options.protocol or (3 if options.json else 2)
 
-    def connect() -> Caller:
-        caller = Caller(place, protocol=protocol, timeout_s=options.timeout_s or 10.0)
-        caller.socket.settimeout(None)  # a request may wait as long as it likes
-        return caller
+    def connect() -> Connection:
+        connection = dial(place, protocol=protocol, timeout_s=options.timeout_s or 10.0)
+        connection.socket.settimeout(None)  # a request may wait as long as it likes
+        return connection
 
     show = shower(options)
     conversation = Conversation(connect, show)
     try:
-        conversation.caller  # noqa: B018  so that what is wrong with it is said first
+        conversation.connection  # noqa: B018  so that what is wrong with it is said first
         if options.request:
             words = [word.encode("utf-8", "surrogateescape") for word in options.request]
             if options.reads_last:
@@ -100,7 +102,7 @@ def converse(arguments: Sequence[str], *, program: str) -> int:
             conversation.prompt()
         else:
             conversation.read_lines(iter(sys.stdin.buffer))
-    except ReplyError as error:
+    except ServerError as error:
         print(printable(f"{place}: {error}"), file=sys.stderr)
         return 1
     except StreamdError as error:

@@ -127,7 +127,7 @@ def end_with_terminal(fd: int) -> None:
 
 
 def look_twice(place: Place, limits: Limits, interval_s: float) -> Board:
-    """A board with rates, whose connection is closed. Raises NoConnectionError, ReplyError."""
+    """A board with rates, whose connection is closed. Raises UnreachableError, ServerError."""
     reader = Reader(place, limits)
     try:
         board = Board(reader)

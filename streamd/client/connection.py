@@ -1,13 +1,14 @@
-"""Connections of the data source to a server: streamd, Redis or Valkey, by TCP, TLS, unix socket or Sentinel.
+"""Connections to a server: streamd, Redis or Valkey, by TCP, TLS, unix socket or Sentinel.
 
+    dial(place)              a Connection, at the first attempt: prompt, health checks, doctor, top, import
     connect(options)         a Connection, after as many attempts as the options allow
     run(options, action)     call `action(connection)`, again on a new connection when the old one broke; for work that may
                              be done twice (reading, transactions with a marker)
     Link(options)            a connection that is kept, and reopened for work that is repeated because it broke
     server_features(conn)    what the server is, and what it can do
 
-A Connection speaks RESP2 and blocks. It has two interfaces, not to be mixed while replies are outstanding: `command`,
-`pipeline` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled
+A Connection blocks, and speaks RESP2 unless another protocol is asked for. It has two interfaces, not to be mixed while replies are outstanding: `command`,
+`pipeline`, `read` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled
 coders.
 """
 
@@ -22,18 +23,32 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-import hiredis
-
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.options import Address, ConnectionOptions
-from streamd.client.place import CertificateFileError, open_socket
+from streamd.client.place import CertificateFileError, Place, open_socket
+from streamd.client.reply_reader import ReplyReader
+from streamd.client.reply_types import UNREAD, Push
+from streamd.errors import ProtocolError
+from streamd.protocol.request_bytes import encode_request
 
-__all__ = ["Attempts", "Connection", "Features", "Link", "Request", "connect", "pack_command", "run", "server_features"]
+__all__ = [
+    "Attempts",
+    "Connection",
+    "Features",
+    "Link",
+    "Reply",
+    "Request",
+    "connect",
+    "dial",
+    "pack_command",
+    "run",
+    "server_features",
+]
 
 Argument = bytes | str | int
 Request = Sequence[Argument]
 Reply = Any
-"""bytes, int, list of replies, None; in the list of `pipeline(..., raise_errors=False)` also ServerError."""
+"""See reply_reader.pyx; ServerError from `read`, and in the lists of `pipeline` and `replies` with `raise_errors=False`."""
 
 T = TypeVar("T")
 
@@ -46,24 +61,31 @@ TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "C
 
 def pack_command(args: Request) -> bytes:
     """A request as bytes."""
-    words: Any = tuple(args)  # hiredis's stub is narrower than what it accepts
-    return cast(bytes, hiredis.pack_command(words))
+    return encode_request(*args)
 
 
 class Connection:
-    """An open connection. Made by `connect`; closed at the end of its `with` block, or by `close`."""
+    """An open connection. Made by `dial` or `connect`; closed at the end of its `with` block, or by `close`.
 
-    def __init__(self, options: ConnectionOptions, sock: socket.socket) -> None:
-        self.options = options
-        self.place = options.place
-        self._socket = sock
-        self._reader = hiredis.Reader(replyError=ServerError)
+    place    the server, for messages
+    options  those that it was opened with, by `connect`
+    """
+
+    options: ConnectionOptions
+
+    def __init__(self, place: str, sock: socket.socket) -> None:
+        self.place = place
+        self.socket = sock
+        self._reader = ReplyReader()
         self.features: Features | None = None  # once `server_features` has asked
 
     def command(self, *args: Argument) -> Reply:
         """Send one request, return its reply. Raises ServerError, UnreachableError when the connection breaks."""
         self.socket_send(pack_command(args))
-        return self._raised(self._read())
+        reply = self.read()
+        while type(reply) is Push:
+            reply = self.read()
+        return self._raised(reply)
 
     def pipeline(self, requests: Sequence[Request], *, raise_errors: bool = True) -> list[Reply]:
         """Send requests at once, return their replies in order.
@@ -72,16 +94,30 @@ class Connection:
         """
         if not requests:
             return []
-        self.socket_send(b"".join(map(pack_command, requests)))
+        self.send_all(requests)
         return self.replies(len(requests), raise_errors=raise_errors)
 
+    def send_all(self, requests: Sequence[Request]) -> None:
+        """Send requests, whose replies `read` or `replies` will return. Raises UnreachableError."""
+        self.socket_send(b"".join(map(pack_command, requests)))
+
     def replies(self, count: int, *, raise_errors: bool = True) -> list[Reply]:
-        """The next replies, to requests that were sent with `socket_send`; errors as in `pipeline`."""
-        found = [self._read() for _ in range(count)]
+        """The next replies, to requests that were sent; errors as in `pipeline`."""
+        found = [self.read() for _ in range(count)]
         if raise_errors:
             for each in found:
                 self._raised(each)
         return found
+
+    def read(self) -> Reply:
+        """The next reply, or message; an error reply is returned, not raised. Raises UnreachableError."""
+        try:
+            while (reply := self._reader.next()) is UNREAD:
+                self._reader.feed(self._receive())
+        except ProtocolError as error:
+            self.close()
+            raise UnreachableError(f"{self.place} does not speak the protocol of Redis: it sent {error}") from None
+        return reply
 
     def expect(self, expected: bytes) -> bool:
         """Receive replies to requests that were sent with `socket_send`, and drop these bytes, if they begin with them.
@@ -111,14 +147,14 @@ class Connection:
     def socket_send(self, data: bytes | bytearray | memoryview) -> None:
         """Send raw bytes. Raises UnreachableError."""
         try:
-            self._socket.sendall(data)
+            self.socket.sendall(data)
         except OSError as error:
             raise self._lost(error) from None
 
     def receive(self, buffer: bytearray | memoryview) -> int:
         """Receive raw bytes into a buffer, at least one; return how many. Raises UnreachableError."""
         try:
-            count = self._socket.recv_into(buffer)
+            count = self.socket.recv_into(buffer)
         except OSError as error:
             raise self._lost(error) from None
         if count == 0:
@@ -127,7 +163,7 @@ class Connection:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self._socket.close()
+            self.socket.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -140,16 +176,9 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection to {self.place}>"
 
-    def _read(self) -> Reply:
-        while True:
-            reply = self._reader.gets()
-            if reply is not False:
-                return reply
-            self._reader.feed(self._receive())
-
     def _receive(self) -> bytes:
         try:
-            data = self._socket.recv(RECEIVE_BYTES)
+            data = self.socket.recv(RECEIVE_BYTES)
         except OSError as error:
             raise self._lost(error) from None
         if not data:
@@ -163,14 +192,46 @@ class Connection:
 
     def _lost(self, error: OSError | None) -> UnreachableError:
         """What to raise when the connection broke; it is closed, since replies may be outstanding."""
-        self.close()
         if isinstance(error, TimeoutError):
-            return UnreachableError(f"no reply from {self.place} within {self.options.read_timeout_ms} ms")
-        reason = "it was closed by the server" if error is None else str(error)
-        return UnreachableError(f"the connection to {self.place} broke: {reason}")
+            reason = f"No reply from {self.place} within {round(1000 * (self.socket.gettimeout() or 0))} ms"
+        else:
+            why = "it was closed by the server" if error is None else reason_of(error)
+            reason = f"The connection to {self.place} broke: {why}"
+        self.close()
+        return UnreachableError(reason)
+
+
+def reason_of(error: OSError) -> str:
+    return "timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)
 
 
 # --- Opening --------------------------------------------------------------------------------------------------------------
+
+
+def dial(place: Place, *, protocol: int = 2, timeout_s: float | None = 10.0) -> Connection:
+    """Open a connection: socket, TLS, AUTH, SELECT. Raises UnreachableError, ServerError when the login is refused.
+
+    protocol   2 or 3
+    timeout_s  how long to wait for the connection, and then for each reply; None: forever
+    """
+    try:
+        connection = Connection(str(place), open_socket(place, timeout_s))
+    except OSError as error:
+        raise UnreachableError(f"Could not connect to {place}: {reason_of(error)}") from None
+    try:
+        login: list[str] = []
+        if place.password is not None:
+            login = ["AUTH", place.username or "default", place.password]
+        if protocol == 3:
+            connection.command("HELLO", "3", *login)
+        elif login:
+            connection.command("AUTH", *(login[1:] if place.username else login[2:]))
+        if place.db:
+            connection.command("SELECT", place.db)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def connect(options: ConnectionOptions) -> Connection:
@@ -284,7 +345,7 @@ def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.so
         if options.tls and _is_refused_certificate(error):
             # Retrying would not help.
             raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
-        raise UnreachableError(f"cannot connect to {address or options.place}: {error}") from None
+        raise UnreachableError(f"Could not connect to {address or options.place}: {reason_of(error)}") from None
     sock.settimeout(options.read_timeout_ms / 1000)
     return sock
 
@@ -299,7 +360,8 @@ def _greeted(
     options: ConnectionOptions, username: str | None, password: str | None, sock: socket.socket, *, is_sentinel: bool
 ) -> Connection:
     """A connection that is logged in, with its name and database set."""
-    connection = Connection(options, sock)
+    connection = Connection(options.place, sock)
+    connection.options = options
     try:
         if password is not None:
             connection.command("AUTH", *([username] if username else []), password)

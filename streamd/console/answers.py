@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.console import actions, doctor_findings, follow, other_keys, search, server_figures, streams
 from streamd.console.asked import ANSWERS, Asked, read_query
 from streamd.console.guard import HEADERS, RefusedError, check
@@ -81,7 +81,7 @@ class Answers:
             return refusal(error.status, str(error))
         except LoginError as error:
             return refusal(401 if error.needs_password else 403, str(error))
-        except ReplyError as error:
+        except ServerError as error:
             return refusal(REFUSALS.get(str(error).partition(" ")[0], 409), str(error))
         except GoneError as error:
             return refusal(401, str(error) or "The session has ended.")

@@ -1,7 +1,6 @@
 """Console: the port of the console, `http-port`, and the end of its sessions.
 
-The HTTP side is aiohttp's, replies are read by hiredis; both are imported when there is a port (the extra `console`). Without one
-nothing is done for it.
+The HTTP side is aiohttp's, which is imported when there is a port (the extra `console`). Without one nothing is done for it.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Console(Capability):
             addresses="http-bind",
             apply="listen-http",
             what="console",
-            missing="needs aiohttp and hiredis, of the extra `console`: ./install '.[console]'",
+            missing="needs aiohttp, of the extra `console`: ./install '.[console]'",
             make_answer=self._make_answer,
             closed=self._end_sessions,
         )

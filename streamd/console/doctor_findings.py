@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from streamd.client.caller import NoConnectionError, Reply, ReplyError
+from streamd.client.client_errors import ServerError, UnreachableError
+from streamd.client.connection import Reply
 from streamd.client.place import Place
 from streamd.console.asked import Asked, answers
 from streamd.console.inner_client import Connection, GoneError
@@ -49,7 +50,7 @@ async def _examine(asked: Asked) -> Diagnosis:
     try:
         reader = Reader(place, LIMITS, lambda _: InnerCaller(connection, asked.db, loop))
         return await asyncio.to_thread(examine, reader, place, Thresholds(), interval_s=INTERVAL_S)
-    except NoConnectionError as error:
+    except UnreachableError as error:
         raise GoneError(str(error)) from None
     finally:
         asked.session.asking.discard(connection)
@@ -75,26 +76,22 @@ class InnerCaller:
         self._connection = connection
         self._db = db
         self._loop = loop
-        self._replies: list[Reply] = []
 
-    def call(self, *words: bytes | str | int) -> Reply:
-        """Raises ReplyError, NoConnectionError."""
-        self.send_all([words])
-        reply = self.read()
-        if isinstance(reply, ReplyError):
-            raise reply
-        return reply
+    def command(self, *words: bytes | str | int) -> Reply:
+        """The reply to a request. Raises ServerError, UnreachableError."""
+        return self.pipeline([words])[0]
 
-    def send_all(self, requests: Sequence[Request]) -> None:
-        """Send requests; `read` returns the replies in order. Raises NoConnectionError."""
+    def pipeline(self, requests: Sequence[Request], *, raise_errors: bool = True) -> list[Reply]:
+        """The replies to requests, in order. Raises UnreachableError, and the first error reply if it is to."""
         work = asyncio.run_coroutine_threadsafe(self._connection.ask(requests, self._db), self._loop)
         try:
-            self._replies += work.result(ANSWER_S)
+            replies = work.result(ANSWER_S)
         except (GoneError, TimeoutError) as error:
-            raise NoConnectionError(str(error) or "The server does not answer.") from None
-
-    def read(self) -> Reply:
-        return self._replies.pop(0)
+            raise UnreachableError(str(error) or "The server does not answer.") from None
+        for each in replies if raise_errors else ():
+            if isinstance(each, ServerError):
+                raise each
+        return replies
 
     def close(self) -> None:
         """The connection is closed by whom has opened it."""

@@ -13,7 +13,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
 from streamd.console.guard import HEADERS, RefusedError
@@ -48,7 +48,7 @@ async def tail(asked: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         try:
             await _follow(connection, asked, key, since, response)
-        except (ReplyError, GoneError) as error:
+        except (ServerError, GoneError) as error:
             said = str(error) or "The session has ended."
             await write(asked.request, response, event("refused", json.dumps({"error": said})))
         except Exception:
@@ -61,7 +61,7 @@ async def tail(asked: Asked) -> web.StreamResponse:
 
 
 async def _follow(connection: Connection, asked: Asked, key: bytes, since: bytes, response: web.StreamResponse) -> None:
-    """Send what comes after an ID while it is wanted; raises ReplyError, GoneError, TimeoutError, ConnectionError."""
+    """Send what comes after an ID while it is wanted; raises ServerError, GoneError, TimeoutError, ConnectionError."""
     await write(asked.request, response, b": follows\nid: " + since + b"\n\n")
     quiet = 0
     while is_wanted(asked):
@@ -93,7 +93,7 @@ def event(name: str, data: str, entry_id: bytes | None = None) -> bytes:
 
 
 async def _start(asked: Asked) -> bytes:
-    """The ID after which entries are sent; raises ReplyError, RefusedError."""
+    """The ID after which entries are sent; raises ServerError, RefusedError."""
     reply = await asked.connection.call("XREVRANGE", asked.name("key"), "+", "-", "COUNT", 1, db=asked.db)
     seen = asked.request.headers.get("Last-Event-ID", "").encode("utf-8", "surrogateescape")
     if seen and parse_id(seen) is None:

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import hiredis
-
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
+from streamd.client.reply_reader import ReplyReader
+from streamd.client.reply_types import UNREAD
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.slices import Slices
@@ -78,7 +78,7 @@ class Connection:
 
     def __init__(self, host: Host, peer: Peer, local: Peer) -> None:
         self._host = host
-        self._replies = hiredis.Reader(replyError=ReplyError)
+        self._replies = ReplyReader()
         self._arrived = asyncio.Event()
         self._busy = asyncio.Lock()
         self._db = 0
@@ -104,18 +104,18 @@ class Connection:
         self._host.loop.call_soon(self.client.connection_lost, None)
 
     def _last_words(self) -> str:
-        said = self._replies.gets()
-        return str(said) if isinstance(said, ReplyError) else ""
+        said = self._replies.next()
+        return str(said) if isinstance(said, ServerError) else ""
 
     async def ask(self, requests: Sequence[Request], db: int | None = None) -> list[Reply]:
-        """Send requests; the replies in order, an error as a `ReplyError`. Raises GoneError.
+        """Send requests; the replies in order, an error as a `ServerError`. Raises GoneError.
 
         db  the database in which they run; None: in any
         """
         async with self._busy:
             if db is not None and db != self._db:
                 (reply,) = await self._exchange([("SELECT", db)])
-                if isinstance(reply, ReplyError):
+                if isinstance(reply, ServerError):
                     return [reply] * len(requests)
                 self._db = db
             found: list[Reply] = []
@@ -124,9 +124,9 @@ class Connection:
             return found
 
     async def call(self, *words: bytes | str | int, db: int | None = None) -> Reply:
-        """Send a request and return its reply; raises ReplyError for an error reply, GoneError."""
+        """Send a request and return its reply; raises ServerError for an error reply, GoneError."""
         (reply,) = await self.ask([words], db)
-        if isinstance(reply, ReplyError):
+        if isinstance(reply, ServerError):
             raise reply
         return reply
 
@@ -146,7 +146,7 @@ class Connection:
         return found
 
     async def _read(self) -> Reply:
-        while (reply := self._replies.gets()) is False:
+        while (reply := self._replies.next()) is UNREAD:
             if not self.is_open:
                 raise GoneError(self._last_words())
             self._arrived.clear()

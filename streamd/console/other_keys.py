@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.client.replies import as_text
 from streamd.console.asked import Asked, answers
 from streamd.console.json_bytes import shown, shown_start
@@ -31,7 +31,7 @@ async def keys(asked: Asked) -> dict[str, Any]:
         found |= {
             key: as_text(kind)
             for key, kind in pairs
-            if kind not in (b"stream", b"none") and not isinstance(kind, ReplyError)
+            if kind not in (b"stream", b"none") and not isinstance(kind, ServerError)
         }
         seen += PER_SCAN
         if cursor == b"0" or seen >= KEYS_LOOKED_AT or len(found) > KEYS_SHOWN:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
 from streamd.console.json_bytes import shown, shown_start
@@ -63,10 +63,10 @@ async def history(asked: Asked) -> dict[str, Any]:
 
 
 def refuse(asked: Asked, *request: bytes | str) -> None:
-    """Raise ReplyError if the user may not make a request."""
+    """Raise ServerError if the user may not make a request."""
     denial = asked.connection.denial(*request)
     if denial is not None:
-        raise ReplyError(denial)
+        raise ServerError(denial)
 
 
 def known(series: Iterable[float]) -> list[float | None]:

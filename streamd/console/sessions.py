@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.client.replies import as_text
 from streamd.console.guard import RefusedError
 from streamd.console.inner_client import Connection, GoneError, Peer
@@ -186,7 +186,7 @@ class Sessions:
                 await connection.call("AUTH", name, password)
             if connection.denial(*NAMING) is None:
                 await connection.ask([NAMING])
-        except ReplyError as error:
+        except ServerError as error:
             connection.close()
             raise LoginError(str(error), needs_password=True) from None
         except GoneError as error:

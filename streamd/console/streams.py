@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
 from streamd.console.guard import RefusedError
@@ -81,7 +81,7 @@ async def _streams(asked: Asked, found: FoundKeys) -> AsyncIterator[str]:
 
 
 async def _find(asked: Asked) -> FoundKeys:
-    """The keys of streams, in order; raises ReplyError."""
+    """The keys of streams, in order; raises ServerError."""
     pattern, most = asked.query.get("match") or b"*", asked.host.config.http_max_streams
     place = asked.db, pattern, most
     found = asked.session.found.get(place)
@@ -114,7 +114,7 @@ async def _read(connection: Connection, db: int, keys: Sequence[bytes], slices: 
     for at, key in enumerate(keys):
         told = dict(zip(kinds, replies[at * len(kinds) : (at + 1) * len(kinds)], strict=True))
         stream, of_groups, used = told[kinds[0]], told.get(GROUPS), told.get(MEMORY)
-        if isinstance(stream, ReplyError):
+        if isinstance(stream, ServerError):
             if not str(stream).startswith(GONE):
                 raise stream
             continue
@@ -206,7 +206,7 @@ async def allowed(asked: Asked, *requests: tuple[bytes | str | int, ...]) -> lis
     """Replies to requests as far as the user may make them; None for others, and for errors."""
     may = [each for each in requests if asked.connection.denial(*each) is None]
     replies = dict(zip(may, await asked.connection.ask(may, asked.db), strict=True))
-    return [None if isinstance(replies.get(each), ReplyError) else replies.get(each) for each in requests]
+    return [None if isinstance(replies.get(each), ServerError) else replies.get(each) for each in requests]
 
 
 def may_json(asked: Asked, requests: dict[str, tuple[bytes | str | int, ...]]) -> dict[str, bool]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from streamd.client.caller import Caller
+from streamd.client.connection import Connection, dial
 from streamd.client.place import Place
 from streamd.embedded.hosts import Host, ProcessHost, ThreadHost
 from streamd.errors import StreamdError
@@ -70,7 +70,7 @@ class EmbeddedServer:
         self._lock = threading.Lock()
         self._clients: list[weakref.ref[redis.Redis]] = []
         self._async_clients: list[weakref.ref[redis.asyncio.Redis]] = []
-        self._caller: Caller | None = None
+        self._connection: Connection | None = None
         self._is_ready = False
         self._host: Host | None = self._begin(any_port="port" not in settings)
         _all.add(self)
@@ -150,9 +150,9 @@ class EmbeddedServer:
         """Remove all keys of all databases."""
         self.wait_until_ready()
         with self._lock:
-            if self._caller is None:
-                self._caller = Caller(Place.from_url(self.url))
-            self._caller.call("FLUSHALL")
+            if self._connection is None:
+                self._connection = dial(Place.from_url(self.url))
+            self._connection.command("FLUSHALL")
 
     # --- Its end, and a new beginning ------------------------------------------------------------------------------
 
@@ -211,9 +211,9 @@ class EmbeddedServer:
     def _close_clients(self) -> None:
         """Close the clients created here, so that they do not complain about a server that is gone."""
         with self._lock:
-            if self._caller is not None:
-                self._caller.close()
-                self._caller = None
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
         for each in self._clients:
             client = each()
             if client is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from streamd.client.caller import NoConnectionError, ReplyError
+from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.place import Place
 from streamd.importing.peers import ImportFailedError, Peer, keys_of, version_of
 
@@ -94,7 +94,7 @@ class Replica:
         host, port = self.address
         try:
             self.target.call("REPLICAOF", host, port)
-        except ReplyError as error:
+        except ServerError as error:
             raise ImportFailedError(f"{self.target} refuses REPLICAOF: {error}") from None
         self._seen_at = time.monotonic()
 
@@ -109,7 +109,7 @@ class Replica:
             if found[1] != value.encode():
                 self.target.call("CONFIG", "SET", name, value)
                 self._restore[name] = found[1]
-        except ReplyError as error:
+        except ServerError as error:
             raise ImportFailedError(f"{self.target} refuses to set {name}: {error}") from None
 
     def end(self) -> None:
@@ -124,7 +124,7 @@ class Replica:
             for name, value in list(self._restore.items()):
                 self.target.call("CONFIG", "SET", name, value)
                 del self._restore[name]
-        except (ImportFailedError, ReplyError) as error:
+        except (ImportFailedError, ServerError) as error:
             left = ["REPLICAOF NO ONE"] if self._has_begun else []
             left += [f"CONFIG SET {name}" for name in self._restore]
             raise ImportFailedError(f"{error}; still to be done on the target: {', '.join(left)}") from None
@@ -136,7 +136,7 @@ class Replica:
             try:
                 self.target.call("REPLICAOF", "NO", "ONE")
                 return
-            except ReplyError as error:
+            except ServerError as error:
                 if not str(error).startswith("LOADING") or time.monotonic() > deadline:
                     raise
             time.sleep(BETWEEN_ATTEMPTS_S)
@@ -209,11 +209,11 @@ def find_obstacle(source: Peer, info: dict[str, str]) -> str | None:
     try:
         for words in asked:
             reply = probe.send([words]).read()
-            if isinstance(reply, ReplyError) and str(reply).startswith("NOPERM"):
+            if isinstance(reply, ServerError) and str(reply).startswith("NOPERM"):
                 return f"this user may not use {words[0]}"
-            if isinstance(reply, ReplyError) and "unknown command" in str(reply):
+            if isinstance(reply, ServerError) and "unknown command" in str(reply):
                 return f"it has no command {words[0]}"
-    except NoConnectionError:
+    except UnreachableError:
         return None
     finally:
         probe.close()

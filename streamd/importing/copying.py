@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamd.client.caller import NoConnectionError, ReplyError
+from streamd.client.client_errors import ServerError, UnreachableError
+from streamd.client.replies import as_text
 from streamd.importing.peers import ImportFailedError, Peer, raised
 from streamd.importing.survey import SUPPORTED_TYPES, scan
 
@@ -81,7 +82,7 @@ def dump(source: Peer, databases: Collection[int], copied: Copied) -> Iterator[D
     for db in sorted(databases):
         for keys in scan(source, db):
             types = ask(source, [("SELECT", db), *(("TYPE", key) for key in keys)])[1:]
-            wanted = [key for key, name in zip(keys, types, strict=True) if name in SUPPORTED_TYPES]
+            wanted = [key for key, name in zip(keys, types, strict=True) if as_text(name) in SUPPORTED_TYPES]
             while wanted:
                 batch, wanted = wanted[:at_once], wanted[at_once:]
                 questions = [words for key in batch for words in (("DUMP", key), ("PTTL", key))]
@@ -108,7 +109,7 @@ def ask(source: Peer, requests: Sequence[Sequence[str | bytes | int]]) -> list[A
     try:
         for each in replies:
             raised(each)
-    except ReplyError as error:
+    except ServerError as error:
         raise ImportFailedError(f"{source} refuses to have its keys copied: {error}") from None
     return replies
 
@@ -116,18 +117,18 @@ def ask(source: Peer, requests: Sequence[Sequence[str | bytes | int]]) -> list[A
 def send(target: Peer, batch: Dumped) -> None:
     try:
         target.send([("SELECT", batch.db), *batch.requests])
-    except NoConnectionError as error:
+    except UnreachableError as error:
         raise ImportFailedError(f"{target}: {error}") from None
 
 
 def settle(target: Peer, batch: Dumped, copied: Copied) -> None:
     """Read the replies to a batch that was sent."""
     try:
-        caller = target.send([])
-        raised(caller.read())
+        connection = target.send([])
+        raised(connection.read())
         for _, key, _, payload, _ in batch.requests:
-            reply = caller.read()
-            if not isinstance(reply, ReplyError):
+            reply = connection.read()
+            if not isinstance(reply, ServerError):
                 copied.keys += 1
                 copied.size += len(payload) if isinstance(payload, bytes) else 0
             elif str(reply).startswith("ERR Bad data format") and isinstance(key, bytes):
@@ -136,7 +137,7 @@ def settle(target: Peer, batch: Dumped, copied: Copied) -> None:
                 raise ImportFailedError(f"{target} cannot read the format of the source, which is a newer one: {reply}")
             else:
                 raise ImportFailedError(f"{target} does not accept the keys: {reply}")
-    except ReplyError as error:
+    except ServerError as error:
         raise ImportFailedError(f"{target} does not accept the keys: {error}") from None
-    except NoConnectionError as error:
+    except UnreachableError as error:
         raise ImportFailedError(f"{target}: {error}") from None

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamd.client.caller import Caller, NoConnectionError, Reply, ReplyError
+from streamd.client.client_errors import ServerError, UnreachableError
+from streamd.client.connection import Connection, Reply, dial
 from streamd.client.place import Place
 from streamd.errors import StreamdError
 
@@ -35,13 +36,13 @@ class Peer:
     def __init__(self, role: str, place: Place) -> None:
         self.role = role
         self.place = place
-        self._caller: Caller | None = None
+        self._connection: Connection | None = None
 
     def __str__(self) -> str:
         return f"The {self.role} {self.place}"
 
     def call(self, *words: str | bytes | int) -> Reply:
-        """The reply to a request. Raises ImportFailedError when there is no connection, ReplyError for an error reply."""
+        """The reply to a request. Raises ImportFailedError when there is no connection, ServerError for an error reply."""
         return raised(self.ask([words])[0])
 
     def ask(self, requests: Sequence[Sequence[str | bytes | int]]) -> list[Reply]:
@@ -49,35 +50,34 @@ class Peer:
         try:
             try:
                 return self._asked(requests)
-            except NoConnectionError:
+            except UnreachableError:
                 self.close()
                 return self._asked(requests)
-        except NoConnectionError as error:
+        except UnreachableError as error:
             self.close()
             raise ImportFailedError(f"{self}: {error}") from None
 
     def _asked(self, requests: Sequence[Sequence[str | bytes | int]]) -> list[Reply]:
-        caller = self.send(requests)
-        return [caller.read() for _ in requests]
+        return self.send(requests).replies(len(requests), raise_errors=False)
 
-    def send(self, requests: Sequence[Sequence[str | bytes | int]]) -> Caller:
-        """Send requests whose replies the returned connection will read, in order. Raises NoConnectionError."""
-        caller = self._caller or self._connected()
-        caller.send_all(requests)
-        return caller
+    def send(self, requests: Sequence[Sequence[str | bytes | int]]) -> Connection:
+        """Send requests whose replies the returned connection will read, in order. Raises UnreachableError."""
+        connection = self._connection or self._connected()
+        connection.send_all(requests)
+        return connection
 
-    def _connected(self) -> Caller:
+    def _connected(self) -> Connection:
         try:
-            self._caller = Caller(self.place, timeout_s=TIMEOUT_S)
-        except ReplyError as error:
+            self._connection = dial(self.place, timeout_s=TIMEOUT_S)
+        except ServerError as error:
             raise ImportFailedError(f"{self} does not accept the login: {error}") from None
-        return self._caller
+        return self._connection
 
     def info(self) -> dict[str, str]:
         """The fields of INFO; the names of modules, separated by commas, are the field `modules`."""
         try:
             text = self.call("INFO")
-        except ReplyError as error:
+        except ServerError as error:
             raise ImportFailedError(f"{self} refuses INFO: {error}") from None
         lines = text.decode("utf-8", "replace").splitlines() if isinstance(text, bytes) else []
         fields = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
@@ -92,13 +92,13 @@ class Peer:
         return int(fields["slave_repl_offset" if fields["role"] == "slave" else "master_repl_offset"])
 
     def close(self) -> None:
-        if self._caller is not None:
-            self._caller.close()
-            self._caller = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 def raised(reply: Reply) -> Reply:
-    if isinstance(reply, ReplyError):
+    if isinstance(reply, ServerError):
         raise reply
     return reply
 
@@ -171,5 +171,5 @@ def check_target(target: Peer, source: dict[str, str], *, replace: bool) -> dict
 def number_of_databases(peer: Peer) -> int:
     try:
         return int(peer.call("CONFIG", "GET", "databases")[1])
-    except (ReplyError, IndexError):
+    except (ServerError, IndexError):
         return DEFAULT_DATABASES

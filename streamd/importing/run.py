@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
 from streamd.client.place import Place
 from streamd.importing.as_replica import Replica, State, find_obstacle
 from streamd.importing.copying import Copied, copy_keys
@@ -138,7 +138,7 @@ class _Import:
             )
         try:
             self.source.call("CLIENT", "PAUSE", 0, "WRITE")
-        except ReplyError as error:
+        except ServerError as error:
             raise ImportFailedError(f"{self.source} refuses CLIENT PAUSE: {error}") from None
 
     # --- What cannot be taken --------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class _Import:
             return False
         try:
             self.source.call("CLIENT", "PAUSE", int(self.plan.pause_s * 1000), "WRITE")
-        except ReplyError as error:
+        except ServerError as error:
             raise ImportFailedError(f"{self.source} refuses CLIENT PAUSE: {error}") from None
         self.screen.line(f"Writes to the source are paused for {self.plan.pause_s:g} s")
         return True
@@ -292,7 +292,7 @@ class _Import:
         """Put both servers back before the end has been reached; what the target holds then. Raises ImportFailedError."""
         self.screen.finish()
         if is_paused:
-            with suppress(ImportFailedError, ReplyError):
+            with suppress(ImportFailedError, ServerError):
                 self.source.call("CLIENT", "UNPAUSE")
         with suppress(ImportFailedError):
             if replica.state().step == "loading":
@@ -344,7 +344,7 @@ class _Import:
         if self.held_before:
             try:
                 self.target.call("FLUSHALL")
-            except ReplyError as error:
+            except ServerError as error:
                 raise ImportFailedError(f"{self.target} refuses FLUSHALL: {error}") from None
 
         def show(copied: Copied) -> None:
@@ -370,7 +370,7 @@ class _Import:
             payload = self.source.call("FUNCTION", "DUMP")
             assert isinstance(payload, bytes)  # noqa: S101
             self.target.call("FUNCTION", "RESTORE", payload, "FLUSH")
-        except ReplyError as error:
+        except ServerError as error:
             raise ImportFailedError(f"The libraries of functions could not be copied: {error}") from None
 
 

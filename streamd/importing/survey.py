@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from streamd.client.caller import ReplyError
+from streamd.client.client_errors import ServerError
+from streamd.client.replies import as_text
 from streamd.importing.peers import ImportFailedError, Peer
 
 __all__ = ["SUPPORTED_TYPES", "Survey", "Unsupported", "pattern_of", "scan", "survey"]
@@ -99,14 +100,14 @@ def survey(
         for keys in scan(source, db):
             types = source.ask([("SELECT", db), *(("TYPE", key) for key in keys)])[1:]
             for key, type_name in zip(keys, types, strict=True):
-                if isinstance(type_name, ReplyError):
+                if isinstance(type_name, ServerError):
                     raise ImportFailedError(f"{source} refuses TYPE: {type_name}")
-                found.count(key, type_name)
+                found.count(key, as_text(type_name))
             seen += len(keys)
             progress(seen)
     try:
         libraries = source.call("FUNCTION", "LIST")
-    except ReplyError:
+    except ServerError:
         return found  # before 7.0, or forbidden
     found.functions = [each[each.index(b"library_name") + 1].decode("utf-8", "replace") for each in libraries]
     return found
@@ -118,7 +119,7 @@ def scan(source: Peer, db: int) -> Iterator[list[bytes]]:
     while True:
         selected, reply = source.ask([("SELECT", db), ("SCAN", cursor, "COUNT", PER_SCAN)])
         for each in (selected, reply):
-            if isinstance(each, ReplyError):
+            if isinstance(each, ServerError):
                 raise ImportFailedError(f"{source} refuses to be scanned: {each}")
         cursor, keys = reply
         if keys:

@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamd.client.caller import Caller, NoConnectionError, Push, ReplyError, Verbatim
+from streamd.client.client_errors import ServerError, UnreachableError
+from streamd.client.connection import Connection
+from streamd.client.reply_types import Push, Verbatim
 from streamd.printable import printable
 from streamd.protocol.inline import split_line
 from streamd.shell.hints import Commands
@@ -48,28 +50,28 @@ class Conversation:
     show     writes a reply
     """
 
-    def __init__(self, connect: Callable[[], Caller], show: Callable[[Any], None]) -> None:
+    def __init__(self, connect: Callable[[], Connection], show: Callable[[Any], None]) -> None:
         self._connect = connect
         self._show = show
-        self._caller: Caller | None = None
+        self._connection: Connection | None = None
         self.has_failed = False
         """Whether the last request got an error."""
 
     @property
-    def caller(self) -> Caller:
-        if self._caller is None:
-            self._caller = self._connect()
-        return self._caller
+    def connection(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
 
     def close(self) -> None:
-        if self._caller is not None:
-            self._caller.close()
-            self._caller = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def ask(self, words: list[bytes]) -> None:
-        """Send a request and show the reply; raises NoConnectionError."""
-        caller = self.caller
-        caller.send(*words)
+        """Send a request and show the reply; raises UnreachableError."""
+        connection = self.connection
+        connection.send_all([words])
         name = words[0].decode("latin-1").upper()
         is_silent = [word.upper() for word in words[:3]] in (
             [b"CLIENT", b"REPLY", b"OFF"],
@@ -77,31 +79,31 @@ class Conversation:
         )
         if is_silent:
             return
-        reply = caller.read()
+        reply = connection.read()
         while isinstance(reply, Push) and name not in LISTENING:
             self._show(reply)
-            reply = caller.read()
-        self.has_failed = isinstance(reply, ReplyError)
+            reply = connection.read()
+        self.has_failed = isinstance(reply, ServerError)
         subcommand = f"{name} {words[1].decode('latin-1').upper()}" if len(words) > 1 else name
         if isinstance(reply, bytes) and not TEXTS.isdisjoint((name, subcommand)):
             reply = Verbatim(reply)
         self._show(reply)
         if name in LISTENING and not self.has_failed:
-            self._listen(caller)
+            self._listen(connection)
 
-    def _listen(self, caller: Caller) -> None:
+    def _listen(self, connection: Connection) -> None:
         """Show messages until Ctrl-C, which ends the connection."""
-        caller.socket.settimeout(None)
+        connection.socket.settimeout(None)
         try:
             while True:
-                self._show(caller.read())
+                self._show(connection.read())
         except KeyboardInterrupt:
             self.close()
 
     # --- A pipe ------------------------------------------------------------------------------------------------------
 
     def read_lines(self, lines: Iterator[bytes]) -> None:
-        """Send each line; raises NoConnectionError."""
+        """Send each line; raises UnreachableError."""
         for line in lines:
             words = self._words(line.strip())
             if words:
@@ -114,7 +116,7 @@ class Conversation:
             return split_line(line)
         except ValueError:
             self.has_failed = True
-            self._show(ReplyError("Invalid argument(s)"))
+            self._show(ServerError("Invalid argument(s)"))
             return []
 
     # --- A terminal --------------------------------------------------------------------------------------------------
@@ -140,19 +142,19 @@ class Conversation:
                 continue
             try:
                 self.ask(words)
-            except NoConnectionError as error:
+            except UnreachableError as error:
                 self.close()
                 print(printable(str(error)), file=sys.stderr)
             except KeyboardInterrupt:
                 self.close()
 
     def _sign(self) -> str:
-        return f"{self._caller.place}> " if self._caller is not None else "not connected> "
+        return f"{self._connection.place}> " if self._connection is not None else "not connected> "
 
     def _commands(self) -> Commands:
         try:
-            return Commands.ask(self.caller)
-        except (NoConnectionError, ReplyError) as error:
+            return Commands.ask(self.connection)
+        except (UnreachableError, ServerError) as error:
             print(printable(str(error)), file=sys.stderr)
             return Commands({})
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamd.client.caller import Caller, ReplyError
+from streamd.client.client_errors import ServerError
+from streamd.client.connection import Connection
 from streamd.client.replies import as_text, text_map
 from streamd.printable import in_one_line
 
@@ -31,11 +32,11 @@ class Commands:
         self._found = found
 
     @classmethod
-    def ask(cls, caller: Caller) -> Commands:
+    def ask(cls, connection: Connection) -> Commands:
         """The commands of a server; none if it does not report them."""
         try:
-            docs = text_map(caller.call("COMMAND", "DOCS"))
-        except ReplyError:
+            docs = text_map(connection.command("COMMAND", "DOCS"))
+        except ServerError:
             return cls({})
         found: dict[str, Command] = {}
         for name, doc in docs.items():

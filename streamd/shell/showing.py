@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from streamd.client.caller import Push, ReplyError, SetReply, Status, Verbatim
+from streamd.client.client_errors import ServerError
+from streamd.client.reply_types import Push, SetReply, Status, Verbatim
 from streamd.printable import in_one_line, printable
 
 __all__ = ["as_json", "pretty", "raw"]
@@ -23,7 +24,7 @@ ESCAPES = {
 
 def pretty(reply: Any, prefix: str = "") -> str:
     """With types and numbers, elements one below another; `prefix` indents the lines after the first."""
-    if isinstance(reply, ReplyError):
+    if isinstance(reply, ServerError):
         return f"(error) {in_one_line(str(reply))}"
     if isinstance(reply, dict):
         return numbered([f"{pretty(key)} => " for key in reply], list(reply.values()), prefix, "#", "(empty hash)")
@@ -45,7 +46,7 @@ def scalar(reply: Any) -> str:
     if isinstance(reply, float):
         return f"(double) {reply:.17g}"
     if isinstance(reply, Status):
-        return in_one_line(reply)
+        return in_one_line(text_of(reply))
     if isinstance(reply, Verbatim):
         return printable(text_of(reply))
     return quoted(reply)
@@ -79,7 +80,7 @@ def raw(reply: Any) -> bytes:
     """The bytes alone, one element per line."""
     if reply is None:
         return b""
-    if isinstance(reply, ReplyError):
+    if isinstance(reply, ServerError):
         return str(reply).encode("utf-8", "surrogateescape") + b"\n"
     if isinstance(reply, bool):
         return b"true" if reply else b"false"
@@ -103,7 +104,7 @@ def as_json(reply: Any) -> str:
 
 
 def plain(reply: Any) -> Any:
-    if isinstance(reply, ReplyError):
+    if isinstance(reply, ServerError):
         return {"error": str(reply)}
     if isinstance(reply, bytes):
         return text_of(reply)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-import hiredis
-
 from streamd.client.client_errors import OptionError
 from streamd.client.key_names import stream_key
+from streamd.client.reply_reader import ReplyReader
 from streamd.transfer.write_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -69,9 +68,9 @@ class BatchRows:
         return self._key if self._key is not None else _raw(self._column(self._plan.stream, row, row + 1)[0].as_py())
 
     def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
-        reader = hiredis.Reader()
+        reader = ReplyReader()
         reader.feed(self.encode(row, row + 1))
-        words: list[bytes] = reader.gets()
+        words: list[bytes] = reader.next()
         at = 2 + len(self._plan.words)
         return words[at], words[at + 1 :]
 

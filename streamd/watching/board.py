@@ -31,7 +31,7 @@ class Board:
         self._slow_commands: Sequence[SlowCommand] = ()
 
     def refresh(self) -> None:
-        """Look at the server. Raises NoConnectionError, ReplyError."""
+        """Look at the server. Raises UnreachableError, ServerError."""
         self.looks = [*self.looks[-1:], self.reader.look()]
         self._slow_commands = self.reader.slow_commands(SLOW_LINES)
 
@@ -189,7 +189,7 @@ class Board:
         ]
 
     def pending(self, stream: str, group: str) -> list[Row]:
-        """The pending entries of a group, as named in the other tables; the first by ID. Raises NoConnectionError."""
+        """The pending entries of a group, as named in the other tables; the first by ID. Raises UnreachableError."""
         place = self.find(stream, group)
         if place is None:
             return []
@@ -205,7 +205,7 @@ class Board:
         ]
 
     def entry(self, stream: str, group: str, entry_id: str) -> list[tuple[str, str]] | None:
-        """The fields and values of an entry; None if it is gone. Raises NoConnectionError."""
+        """The fields and values of an entry; None if it is gone. Raises UnreachableError."""
         place = self.find(stream, group)
         found = self.reader.fields(place[0], entry_id) if place is not None else None
         return None if found is None else [(name_of(field), name_of(value)) for field, value in found]

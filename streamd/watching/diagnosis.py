@@ -134,7 +134,7 @@ def diagnose(
     ignored: Collection[str] = (),
     wait: Callable[[float], None] = time.sleep,
 ) -> Diagnosis:
-    """Look at a server `LOOKS` times in `interval_s` seconds. Raises NoConnectionError, ReplyError.
+    """Look at a server `LOOKS` times in `interval_s` seconds. Raises UnreachableError, ServerError.
 
     ignored  kinds of findings that are left out
     """

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-from streamd.client.caller import Caller, Reply, ReplyError
+from streamd.client.client_errors import ServerError
+from streamd.client.connection import Reply, dial
 from streamd.client.place import Place
 from streamd.client.replies import as_text, text_map
 from streamd.entry_id import parse_id
@@ -112,39 +113,38 @@ class SlowCommand:
 
 
 class Asker(Protocol):
-    """What a reader asks through: a `Caller`, or something like it."""
+    """What a reader asks through: a `Connection`, or something like it."""
 
-    def call(self, *words: str | bytes | int) -> Reply: ...
-    def send_all(self, requests: Sequence[Request]) -> None: ...
-    def read(self) -> Reply: ...
+    def command(self, *words: str | bytes | int) -> Reply: ...
+    def pipeline(self, requests: Sequence[Request], *, raise_errors: bool) -> list[Reply]: ...
     def close(self) -> None: ...
 
 
 class Reader:
-    """A connection that looks. Raises NoConnectionError, and ReplyError when the login is refused."""
+    """A connection that looks. Raises UnreachableError, and ServerError when the login is refused."""
 
-    def __init__(self, place: Place, limits: Limits, connect: Callable[[Place], Asker] = Caller) -> None:
+    def __init__(self, place: Place, limits: Limits, connect: Callable[[Place], Asker] = dial) -> None:
         self.place = place
         self.limits = limits
-        self.caller = connect(place)
+        self.asker = connect(place)
         self.refused: dict[str, str] = {}
         self._keys: list[bytes] = []
         self._is_whole = True
         self._scanned_at = float("-inf")
 
     def close(self) -> None:
-        self.caller.close()
+        self.asker.close()
 
     def ask(self, requests: Iterable[Request]) -> list[Reply | None]:
         """Send requests in pipelines; the replies in order, None for what was refused."""
         found: list[Reply | None] = []
         for some in batched(requests, PER_PIPELINE):
-            self.caller.send_all(some)
-            found += [self._accepted(request, self.caller.read()) for request in some]
+            replies = self.asker.pipeline(some, raise_errors=False)
+            found += map(self._accepted, some, replies)
         return found
 
     def _accepted(self, request: Request, reply: Reply) -> Reply | None:
-        if not isinstance(reply, ReplyError):
+        if not isinstance(reply, ServerError):
             return reply
         name = as_text(request[0])
         if not str(reply).startswith(NO_REFUSALS):
@@ -158,7 +158,7 @@ class Reader:
     def look(self, *, streams: bool = True) -> Look:
         """Look at the server, and at its streams unless told not to."""
         began = time.monotonic()
-        clock = self.caller.call("TIME")
+        clock = self.asker.command("TIME")
         round_trip_s = time.monotonic() - began
         now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
         info = parse_info(self.ask([["INFO", "everything"]])[0])

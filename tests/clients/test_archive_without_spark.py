@@ -140,10 +140,10 @@ def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -
     assert (tmp_path / "tables" / "bins.parquet").exists()
 
 
-@pytest.mark.parametrize("command", ["archive", "export", "history", "load", "report"])
+@pytest.mark.parametrize("command", ["archive", "export", "history", "load"])
 @pytest.mark.parametrize("asks_for_help", [True, False])
 def test_without_any_extra_one_line_says_which_one_is_enough(command: str, asks_for_help: bool, tmp_path: Path) -> None:
-    program = WITHOUT_SPARK.replace('"pyspark"', '"pyarrow", "hiredis", "rich", "pyspark"')
+    program = WITHOUT_SPARK.replace('"pyspark"', '"pyarrow", "rich", "pyspark"')
     arguments = {
         "archive": ["run", "x", "--engine", "local", "--stream", "s"],
         "export": ["x", "--to", "out"],
@@ -241,4 +241,4 @@ def test_a_port_where_nobody_listens(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=200, env=python_environment(), check=False,
         )  # fmt: skip
         assert (found.returncode, len(found.stderr.splitlines())) == (1, 1)
-        assert found.stderr.startswith(f"Error: cannot connect to 127.0.0.1:{port}: ")
+        assert found.stderr.startswith(f"Error: Could not connect to 127.0.0.1:{port}: ")

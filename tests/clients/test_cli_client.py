@@ -16,7 +16,7 @@ from support.pages.terminals import open_terminal
 from support.servers import Server, find_oracle, free_port, python_environment
 
 import streamd.embedded
-from streamd.client.caller import Caller
+from streamd.client.connection import dial
 from streamd.client.place import BadUrlError, Place
 from streamd.shell.hints import Commands
 
@@ -167,8 +167,8 @@ def test_messages_are_shown_as_they_come(streamd_server: Server) -> None:
 
 
 def test_hints_follow_the_words(streamd_server: Server) -> None:
-    with Caller(Place(port=streamd_server.port)) as caller:
-        commands = Commands.ask(caller)
+    with dial(Place(port=streamd_server.port)) as connection:
+        commands = Commands.ask(connection)
     assert [each.name for each in commands.beginning_with("xg")] == ["XGROUP"]
     assert "XINFO STREAM" in [each.name for each in commands.beginning_with("xinfo ")]
     assert commands.rest_of(["xlen"]) == "key"

@@ -24,7 +24,7 @@ MISTAKES: list[tuple[str, list[str], int, str]] = [
         "a server that does not run",
         ["history", "readings", "-p", "{unused}"],
         1,
-        "cannot connect to 127.0.0.1:{unused}",
+        "Could not connect to 127.0.0.1:{unused}",
     ),
     ("a user who is not known", ["history", "readings", "--url", "redis://bob:x@127.0.0.1:{port}"], 1, "WRONGPASS"),
     ("a user without a password", ["history", "readings", *HERE, "--user", "bob"], 1, "username: needs a password"),

@@ -144,14 +144,14 @@ def test_tls(new_streamd: Any, certificate: Path) -> None:
 
 def test_nobody_there_is_said_after_all_attempts() -> None:
     port = free_port()
-    with pytest.raises(UnreachableError, match=f"cannot connect to 127.0.0.1:{port}"):
+    with pytest.raises(UnreachableError, match=f"Could not connect to 127.0.0.1:{port}"):
         connect(options_of(port, retries="2"))
 
 
 def test_a_server_that_does_not_answer_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         options = options_of(silent.getsockname()[1], retries="0", readTimeout="50ms")
-        with pytest.raises(UnreachableError, match=r"no reply from .* within 50 ms"), connect(options) as connection:
+        with pytest.raises(UnreachableError, match=r"No reply from .* within 50 ms"), connect(options) as connection:
             connection.command("PING")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamd.cli.container import health, peek, server_arguments, settings_of
-from streamd.client.caller import NoConnectionError
+from streamd.client.client_errors import UnreachableError
 
 OPEN = ["--protected-mode", "no"]
 
@@ -85,7 +85,7 @@ def test_a_file_may_have_lines_that_the_whole_server_knows(tmp_path: Path) -> No
 
 
 def test_nobody_there_is_not_healthy() -> None:
-    with pytest.raises(NoConnectionError, match="Could not connect to"):
+    with pytest.raises(UnreachableError, match="Could not connect to"):
         health(["--port", "1"], {})
 
 

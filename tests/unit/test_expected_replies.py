@@ -7,12 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("hiredis")
-
 from streamd.client import connection as connection_module
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.connection import Connection
-from streamd.client.options import ConnectionOptions
 
 QUEUED = b"+QUEUED\r\n"
 
@@ -21,7 +18,7 @@ QUEUED = b"+QUEUED\r\n"
 def ends() -> Iterator[tuple[Connection, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield Connection(ConnectionOptions(), ours), theirs
+        yield Connection("127.0.0.1:6379", ours), theirs
 
 
 def test_replies_are_dropped_wherever_they_are_cut(
