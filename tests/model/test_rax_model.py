@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sortedcontainers import SortedDict
+from support.compiled import compiled
 
-from streamd.engine.rax import RaxMap
+RaxMap = compiled("rax_map").RaxMap
 
 
 def redis_nodes(keys: list[bytes], depth: int = 0) -> int:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.commands.scripts import KEYS, Script, scripts
+from support.compiled import compiled
 from support.files.rdb import NOW_MS, load, make_databases, make_payload, save, see
 from support.files.real_files import RealRedis, all_oracles, view
 from support.servers import Oracle, Server, find_oracle
 from support.wire import Reply, Wire
 
 from streamd.engine.database import Database
-from streamd.engine.listpack import convert
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value
@@ -362,5 +362,5 @@ def test_back_lengths_of_valkey(tmp_path: Path) -> None:
     check_sizes(value)
     assert isinstance(value, Stream)
     nodes = [listpack for _, listpack in value.list_nodes()]
-    assert [convert(listpack, narrow=True) in payload for listpack in nodes] == [True, True, True]
+    assert [compiled("listpack").convert(listpack, narrow=True) in payload for listpack in nodes] == [True, True, True]
     assert [listpack in payload for listpack in nodes] == [False, True, False]

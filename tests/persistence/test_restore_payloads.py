@@ -9,16 +9,18 @@ import random
 from collections.abc import Iterable, Iterator
 
 import pytest
+from support.compiled import compiled
 from support.files.rdb import NOW_MS, STRINGS, make_length, make_payload, make_stream, make_string, see, use
 
 from streamd.core.context import Context
-from streamd.engine.listpack import encode, validate
 from streamd.errors import CorruptFileError
 from streamd.persistence.rdb.format import FORMS, LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import PayloadError, restore_value
 from streamd.persistence.rdb.write import dump_value
 from streamd.values.streams.node_check import validate_node
 from streamd.values.streams.stream import Stream
+
+encode, validate = compiled("listpack").encode, compiled("listpack").validate
 
 # --- Payloads that come back --------------------------------------------------------------------------------------------
 

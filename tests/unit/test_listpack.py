@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.compiled import compiled
 
-from streamd.engine.listpack import convert, decode, decode_backwards, encode, replace_int, validate
+listpack = compiled("listpack")
+convert, decode, decode_backwards = listpack.convert, listpack.decode, listpack.decode_backwards
+encode, replace_int, validate = listpack.encode, listpack.replace_int, listpack.validate
 
 INTEGERS = [
     (b"0", "00"), (b"127", "7f"),

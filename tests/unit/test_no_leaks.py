@@ -6,8 +6,10 @@ big objects and many small ones, so that both a lost listpack and a lost head of
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +42,9 @@ def measure(play):
 """
 
 RAX = """
-from streamd.engine.rax import RaxMap
+from support.compiled import compiled
+
+RaxMap = compiled("rax_map").RaxMap
 
 def play():
     for size in (3000, *[5] * 1000):
@@ -147,6 +151,7 @@ def test_memory_does_not_grow(script: str) -> None:
         [sys.executable, "-c", f"{harness}\n{script}\nmeasure(play)"],
         capture_output=True,
         text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         timeout=360,
         check=False,
     )

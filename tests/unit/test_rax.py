@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.compiled import compiled
 
-from streamd.engine.rax import RaxMap
+RaxMap = compiled("rax_map").RaxMap
 
 
 def tree(*keys: bytes) -> RaxMap:

@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 from support.commands.handler import make_context, run
+from support.compiled import compiled
 from support.servers import eventually
 
 import streamd.values.streams.xadd_xtrim
 import streamd.values.streams.xdel
 import streamd.values.streams.xrange  # noqa: F401  (each declares its commands)
-from streamd.engine.listpack import decode, encode
 from streamd.heap import allocated
 from streamd.values.streams.group import Group
 from streamd.values.streams.idempotency import Idempotency, IdempotencyRegistry
 from streamd.values.streams.node_check import validate_node
 from streamd.values.streams.stream import Stream
+
+listpacks = compiled("listpack")
+decode, encode = listpacks.decode, listpacks.encode
 
 ID = tuple[int, int]
 MAX = 2**64 - 1
