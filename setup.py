@@ -45,7 +45,7 @@ OPTIMIZATION = {
         "observe.rates", "persistence.aof.command_writer", "persistence.rdb.codes", "persistence.rdb.read",
         "persistence.rdb.skip_values", "persistence.rdb.write", "pubsub.events", "replication.durability",
         "replication.refusals", "scripting.functions", "scripting.lua", "scripting.sandbox", "scripting.scripts",
-        "scripting.stage", "values.streams.arguments", "values.streams.pel_check", "values.streams.pel_probe",
+        "scripting.stage", "values.streams.arguments", "values.streams.pel_check",
         "values.streams.rewriting", "values.streams.saving", "values.streams.split", "values.streams.stream_remains",
         "values.streams.streamd_split", "values.streams.xdel", "values.streams.xgroup", "values.streams.xinfo",
         "values.strings.lcs",

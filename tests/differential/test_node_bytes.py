@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.compiled import compiled
 from support.servers import Server
 from support.wire import Wire
 
 from streamd.values.streams.group import Group
-from streamd.values.streams.node_check import validate_node
 from streamd.values.streams.stream import Stream
+
+validate_node = compiled("nodes").validate_node
 
 pytestmark = pytest.mark.real
 

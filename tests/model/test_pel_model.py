@@ -9,8 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sortedcontainers import SortedDict
+from support.compiled import compiled
 
-from streamd.values.streams.pel_probe import PelProbe, PelWalk
+pel_probe = compiled("pel_probe")
+PelProbe, PelWalk = pel_probe.PelProbe, pel_probe.PelWalk
 
 ID = tuple[int, int]
 Record = tuple[ID, int | None, int, int]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.compiled import compiled
 
-from streamd.values.streams.split import split
 from streamd.values.streams.stream import Stream
+
+split = compiled("nodes").split
 
 ID = tuple[int, int]
 MAX = 2**64 - 1

@@ -17,8 +17,9 @@ from streamd.errors import CorruptFileError
 from streamd.persistence.rdb.format import FORMS, LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import PayloadError, restore_value
 from streamd.persistence.rdb.write import dump_value
-from streamd.values.streams.node_check import validate_node
 from streamd.values.streams.stream import Stream
+
+validate_node = compiled("nodes").validate_node
 
 encode, validate = compiled("listpack").encode, compiled("listpack").validate
 

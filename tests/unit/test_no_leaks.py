@@ -59,7 +59,9 @@ def play():
 """
 
 PEL = """
-from streamd.values.streams.pel_probe import PelProbe
+from support.compiled import compiled
+
+PelProbe = compiled("pel_probe").PelProbe
 
 def play():
     for size in (3000, *[5] * 300):

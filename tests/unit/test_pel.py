@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.compiled import compiled
 
-from streamd.values.streams.pel_probe import PelProbe, PelWalk
+pel_probe = compiled("pel_probe")
+PelProbe, PelWalk = pel_probe.PelProbe, pel_probe.PelWalk
 
 MAX = 2**64 - 1
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hiredis
 import pytest
 from support.commands.handler import HandlerContext, make_context, run
+from support.compiled import compiled
 
 from streamd.serve.families import load_all
-from streamd.values.streams.split import count_gathered, split
 from streamd.values.streams.stream import Stream
+
+nodes = compiled("nodes")
+count_gathered, split = nodes.count_gathered, nodes.split
 
 load_all()
 

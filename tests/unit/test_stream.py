@@ -16,8 +16,9 @@ import streamd.values.streams.xrange  # noqa: F401  (each declares its commands)
 from streamd.heap import allocated
 from streamd.values.streams.group import Group
 from streamd.values.streams.idempotency import Idempotency, IdempotencyRegistry
-from streamd.values.streams.node_check import validate_node
 from streamd.values.streams.stream import Stream
+
+validate_node = compiled("nodes").validate_node
 
 listpacks = compiled("listpack")
 decode, encode = listpacks.decode, listpacks.encode

@@ -7,7 +7,6 @@ little as possible. Only after finding a fault does it check the bytes as a list
 answer, because everything after it was read from the wrong place.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
@@ -17,7 +16,7 @@ from streamd.engine.listpack cimport (
 )
 from streamd.values.streams.node cimport FLAG_DELETED, FLAG_SAME_NAMES, MASTER_ELEMENTS
 
-__all__ = ["validate_node"]
+__all__ = []
 
 
 # --- Elements: the next one, or NULL when the element is invalid -----------------------------------------------------
@@ -173,19 +172,3 @@ cdef const char *node_fault(
         return deeper
     offset[0] = <size_t>(at - lp)
     return reason
-
-
-def validate_node(master, bytes listpack not None):
-    """Check the bytes of a node from outside: returns None, or (offset, reason) of the first fault. O(bytes).
-
-    master  the node's master ID, (ms, seq)
-    """
-    cdef NodeCensus census
-    cdef size_t offset = 0
-    cdef const char *reason
-    ms, seq = master
-    reason = node_fault(
-        <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack),
-        make_id(ms, seq), &census, &offset,
-    )
-    return None if reason is NULL else (offset, reason.decode())

@@ -8,7 +8,6 @@ its consumer, by delivery time in the group.
     pel_index.pxd   the three orders: handles of records in chunks
     pel.pxd         what consumer groups use: records, consumers, the NACK zone, walks (here)
     pel_check.pyx   the invariants
-    pel_probe.pyx   the same for tests and the shell
 
 Turns. Records with one delivery time are ordered by when they were assigned it, which is the order in which Redis
 delivers them. So every setting of a time takes a number, the turn, from a 32-bit counter. When that wraps around,

@@ -17,14 +17,14 @@ Caller: the command STREAMD.SPLIT.
 
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
-from streamd.heap cimport free, malloc, realloc
+from streamd.heap cimport free, realloc
 
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, make_id
 from streamd.engine.listpack cimport LP_HEADER, lp_get_int
 from streamd.engine.rax cimport load_be64, rax_floor, rax_gather, store_be64
 from streamd.values.streams.stream cimport Stream, StreamCursor, StreamNode, cursor_next, cursor_seek
 
-__all__ = ["count_gathered", "split"]
+__all__ = []
 
 cdef extern from *:
     void prefetch "__builtin_prefetch" (const void *address) noexcept nogil
@@ -32,19 +32,6 @@ cdef extern from *:
 cdef enum:
     AHEAD = 24             # nodes whose memory is prefetched
     FIRST_ROOM = 16        # nodes gathered in the first batch
-
-MAX_ID = (2**64 - 1, 2**64 - 1)
-
-
-cdef struct Gathered:
-    # The nodes of a range of a stream, from its first one on, as far as needed.
-    void **nodes           # owned, as is `lengths`
-    uint32_t *lengths      # the live entries of each
-    size_t count           # nodes gathered
-    size_t room            # nodes that fit in the memory
-    uint64_t live          # live entries of all of them
-    uint64_t before        # live entries of the first one that are before the range
-    uint64_t total         # live entries wanted from the range
 
 
 cdef inline StreamID master_of(const StreamNode *node) noexcept nogil:
@@ -207,51 +194,3 @@ cdef size_t cut(Stream stream, const Gathered *found, size_t parts, Part *out) n
         out[part].last = find_number(stream, &finder, found.before + end - 1)
         out[part].length = end - start
     return parts
-
-
-def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, limit=None):
-    """Cut the entries of a range into parts whose lengths differ by at most one: `(first ID, last ID, length)`
-    of each, as a list in order.
-
-    parts        maximum number of parts; each has at least one entry
-    first, last  IDs as (ms, seq), both included
-    limit        only the first `limit` entries of the range
-    O(n), n nodes in the range, as far as `limit` reaches. Changes nothing.
-    """
-    cdef Part *found
-    cdef Part part
-    cdef size_t i, count
-    if parts > stream.length:
-        parts = stream.length
-    if parts == 0:
-        return []
-    found = <Part *>malloc(parts * sizeof(Part))
-    if found is NULL:
-        raise MemoryError
-    try:
-        count = split_range(
-            stream, make_id(first[0], first[1]), make_id(last[0], last[1]),
-            UINT64_MAX if limit is None else limit, parts, found,
-        )
-        parts_found = []
-        for i in range(count):
-            part = found[i]
-            parts_found.append(((part.first.ms, part.first.seq), (part.last.ms, part.last.seq), part.length))
-        return parts_found
-    finally:
-        free(found)
-
-
-def count_gathered(Stream stream not None, first=(0, 0), last=MAX_ID, *, limit=None):
-    """How many nodes `split` reads for the same range. For tests."""
-    cdef Gathered found
-    memset(&found, 0, sizeof(Gathered))
-    try:
-        gather_range(
-            stream, make_id(first[0], first[1]), make_id(last[0], last[1]),
-            UINT64_MAX if limit is None else limit, &found,
-        )
-        return found.count
-    finally:
-        free(found.nodes)
-        free(found.lengths)

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""PelProbe: a PEL for tests and the shell."""
+"""PelProbe: a PEL of Python's."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -26,7 +26,7 @@ cdef tuple as_tuple(const PelRecord *record):
 @cython.final
 @cython.no_gc
 cdef class PelProbe:
-    """A PEL for tests and the shell. IDs are tuples `(ms, seq)`, records `(id, owner, delivery_ms, delivery_count)`.
+    """A PEL. IDs are tuples `(ms, seq)`, records `(id, owner, delivery_ms, delivery_count)`.
 
     Records of the NACK zone have the owner None and the time 0.
     """
