@@ -34,6 +34,8 @@ class Host:
     trash         frees large objects in the background
     loop          the event loop
     dispatcher    runs requests; holds the clients and the statistics
+    clients       all of them, by ID
+    blocked       clients that wait for keys
     capabilities  in the order in which they are called
     memory_users  capabilities whose memory counts as used
     supervisor    is told of the life of the server's process
@@ -44,6 +46,8 @@ class Host:
 
     loop: asyncio.AbstractEventLoop
     dispatcher: Dispatcher
+    clients: dict[int, Client]
+    blocked: BlockedClients
 
     def __init__(self, config: Config, commands: CommandTable) -> None:
         self.config = config
@@ -62,6 +66,7 @@ class Host:
         """Create the dispatcher and the capabilities; each capability can find those created before it."""
         self.loop = loop
         self.dispatcher = Dispatcher(self.commands, self.databases, loop)
+        self.clients, self.blocked = self.dispatcher.clients, self.dispatcher.blocked
         self.dispatcher.context.config = self.config
         self.dispatcher.context.parts = self._parts
         for part in (self, self.config, self.dispatcher):
@@ -122,16 +127,6 @@ class Host:
         raise NotImplementedError
 
     # --- Clients ------------------------------------------------------------------------------------------------------
-
-    @property
-    def clients(self) -> dict[int, Client]:
-        """All clients, by ID."""
-        return self.dispatcher.clients
-
-    @property
-    def blocked(self) -> BlockedClients:
-        """Clients that wait for keys."""
-        return self.dispatcher.blocked
 
     def disconnect_blocked(self, text: str) -> None:
         """Answer clients that wait for keys, or for replicas, with an error, and close their connections.
