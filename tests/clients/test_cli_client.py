@@ -233,5 +233,5 @@ def test_urls(url: str, place: Place) -> None:
 
 
 def test_a_url_that_names_no_server_is_refused() -> None:
-    with pytest.raises(BadUrlError):
+    with pytest.raises(BadUrlError, match=r"localhost:6379"):
         Place.from_url("localhost:6379")

@@ -197,7 +197,7 @@ def test_a_server_that_cannot_listen_leaves_the_pid_file_of_the_one_that_does(
 
 def test_shutdown_ends_the_server_without_a_reply(start: StartRunning) -> None:
     running = start("--port", "PORT", "--bind", "127.0.0.1").wait()
-    with Wire(running.port, timeout_s=60) as wire, pytest.raises(ConnectionClosed):
+    with Wire(running.port, timeout_s=60) as wire, pytest.raises(ConnectionClosed, match="before the end"):
         wire.call("SHUTDOWN", "NOSAVE")
     assert running.process.wait(100) == 0
 

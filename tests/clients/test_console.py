@@ -150,7 +150,7 @@ def test_protected_mode_holds_for_browsers_of_other_machines(tmp_path: Path) -> 
     thread = ThreadHost({"dir": str(tmp_path), "save": ""}, any_port=True)
 
     def refusal(server: Host) -> str:
-        with pytest.raises(GoneError) as told:
+        with pytest.raises(GoneError, match=r"^DENIED ") as told:
             Connection(server, ("192.0.2.7", 50_000), ("192.0.2.1", 80))
         Connection(server, ("127.0.0.1", 50_000), ("127.0.0.1", 80)).close()
         return str(told.value)

@@ -73,13 +73,13 @@ def test_settings_are_taken_by_name() -> None:
 
 
 def test_a_setting_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="there is no setting no_such_setting"):
         streamd.embedded.start(no_such_setting=1)
 
 
 def test_a_port_that_is_taken_is_reported_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    with streamd.embedded.start() as server, pytest.raises(ListenError):
+    with streamd.embedded.start() as server, pytest.raises(ListenError, match="Address already in use"):
         streamd.embedded.start(port=server.port)
     eventually(lambda: set(threading.enumerate()) <= before, what="the end of its threads")
 
@@ -134,7 +134,7 @@ def test_port_and_bind_change_while_it_runs() -> None:
         client.config_set("bind", "*")
         with closing(redis.Redis(port=new_port)) as other:
             assert other.ping()
-        with closing(connect(server.port)) as other, pytest.raises(redis.ConnectionError):
+        with closing(connect(server.port)) as other, pytest.raises(redis.ConnectionError, match="Connection refused"):
             other.ping()
 
 

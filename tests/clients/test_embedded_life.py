@@ -54,7 +54,7 @@ def test_after_a_kill_there_is_what_the_append_only_file_has(own_process: bool) 
     with streamd.embedded.start(own_process=own_process, appendonly=True, appendfsync="always") as server:
         server.client().set("k", "v")
         server.kill()
-        with pytest.raises(redis.ConnectionError):
+        with pytest.raises(redis.ConnectionError, match="Connection refused"):
             server.client().ping()
         server.restart()
         assert server.client().get("k") == b"v"
@@ -124,7 +124,7 @@ def test_start_does_not_make_an_event_loop_wait(monkeypatch: pytest.MonkeyPatch)
 
 @BOTH
 def test_a_port_that_is_taken_is_reported(own_process: bool) -> None:
-    with streamd.embedded.start() as server, pytest.raises(ListenError):
+    with streamd.embedded.start() as server, pytest.raises(ListenError, match="Address already in use"):
         streamd.embedded.start(own_process=own_process, port=server.port)
 
 
@@ -241,7 +241,7 @@ def test_an_error_names_the_setting() -> None:
 def test_a_refused_setting_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="there is no setting no_such_setting"):
         streamd.embedded.start(no_such_setting=5)
     assert list(tmp_path.iterdir()) == []
 

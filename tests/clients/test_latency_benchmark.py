@@ -217,7 +217,7 @@ def test_whatever_a_signal_raises_the_load_has_ended_before_its_connections_are_
     waiting = threading.Thread(target=wait_for_messages)
     waiting.start()
     try:
-        with pytest.raises(Interruption):
+        with pytest.raises(Interruption):  # noqa: PT011  it says nothing
             measure(target, key, Load(rate=1000, seconds=600, may_spin=False))
     finally:
         waiting.join()

@@ -136,7 +136,7 @@ def test_the_histogram_of_a_command_counts_its_calls(server: Server) -> None:
         for _ in range(20):
             client.set("a", "b")
         client.execute_command("DEBUG", "SLEEP", "0.01")
-        with pytest.raises(redis.ResponseError):
+        with pytest.raises(redis.ResponseError, match="not an integer"):
             client.incr("a")
         found, stats = scrape(server), client.info("commandstats")
     buckets = {
@@ -379,5 +379,5 @@ def test_an_embedded_server_has_metrics_too() -> None:
 
 def test_a_number_that_is_no_port_is_refused() -> None:
     values: dict[str, Any] = {"metrics_port": 70000}
-    with pytest.raises(ConfigError), streamd.embedded.start(**values):
+    with pytest.raises(ConfigError, match="metrics"), streamd.embedded.start(**values):
         pytest.fail("it started")

@@ -403,7 +403,7 @@ def test_a_password(new_streamd, protocol: int | None) -> None:
         redis.Redis(
             **connection_arguments(server.port, protocol, password="wrong", retry=Retry(NoBackoff(), 0))
         ) as client,
-        pytest.raises(redis.AuthenticationError),
+        pytest.raises(redis.AuthenticationError, match="invalid username-password pair"),
     ):
         client.ping()
 

@@ -222,7 +222,7 @@ def test_asyncio_transactions(server: Server, protocol: int | None) -> None:
                 await client.set("k", "3")
                 pipe.multi()
                 pipe.set("k", "4")
-                with pytest.raises(redis.WatchError):
+                with pytest.raises(redis.WatchError, match="Watched variable changed"):
                     await pipe.execute()
             assert await client.get("k") == "3"
 

@@ -35,7 +35,7 @@ def test_a_lock_is_held_by_one(client: redis.Redis) -> None:
     lock.release()
     assert other.acquire(blocking=False)
     other.release()
-    with pytest.raises(LockError):
+    with pytest.raises(LockError, match="not owned or is already unlocked"):
         other.release()
 
 
@@ -57,7 +57,7 @@ def test_a_lock_of_another_is_not_released(client: redis.Redis) -> None:
     client.set("job", "another's token")
     for act in (lock.release, lock.reacquire, lambda: lock.extend(5)):
         lock.local.token = lock.local.token or b"mine"
-        with pytest.raises(LockNotOwnedError):
+        with pytest.raises(LockNotOwnedError, match="no longer owned"):
             act()
     assert client.get("job") == b"another's token"
 
@@ -87,7 +87,7 @@ def test_a_lock_expires(client: redis.Redis) -> None:
     deadline = time.monotonic() + 30
     while client.exists("job"):
         assert time.monotonic() < deadline
-    with pytest.raises(LockNotOwnedError):
+    with pytest.raises(LockNotOwnedError, match="no longer owned"):
         lock.release()
 
 
@@ -134,7 +134,7 @@ def test_registered_scripts_in_pipelines(client: redis.Redis) -> None:
         pipe.xlen("s")
         assert pipe.execute()[3] == (3 if transaction else 5)
         client.script_flush()
-    with pytest.raises(NoScriptError):
+    with pytest.raises(NoScriptError, match="No matching script"):
         client.evalsha(add.sha, 1, "s", 4)
 
 

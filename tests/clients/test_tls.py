@@ -387,7 +387,7 @@ def test_the_port_is_opened_moved_and_closed(tls: TlsServer) -> None:
             b"ERR CONFIG SET failed (possibly related to argument 'tls-port') - Unable to listen on this port. Check server logs."
         )
         assert not is_refused(tls.connect)
-        with pytest.raises(ConnectionRefusedError):
+        with pytest.raises(ConnectionRefusedError, match="Connection refused"):
             socket.create_connection(("127.0.0.1", old), timeout=60)
         assert tls.config("tls-port", "0").value == b"OK"
         assert is_refused(tls.connect)

@@ -376,5 +376,5 @@ def test_an_embedded_server_that_cannot_save_ends_and_says_so(tmp_path: Path) ->
 
 def test_an_embedded_server_whose_files_are_damaged_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "dump.rdb").write_bytes(b"REDIS0012 not a snapshot")
-    with pytest.raises(StreamdError):
+    with pytest.raises(StreamdError, match=r"dump\.rdb: at byte 12: "):
         streamd.embedded.start(dir=str(tmp_path))

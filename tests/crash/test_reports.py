@@ -23,7 +23,7 @@ START, END = "=== STREAMD BUG REPORT START", "=== STREAMD BUG REPORT END"
 def crash(server: Server, wire: Wire, *words: str) -> None:
     for number in DEADLY:
         server.expect_signal(number)
-    with pytest.raises(ConnectionClosed):
+    with pytest.raises(ConnectionClosed, match="before the end"):
         wire.call(*words)
 
 

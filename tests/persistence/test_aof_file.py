@@ -343,7 +343,7 @@ def test_with_always_a_failure_is_final(tmp_path: Path, operation: str) -> None:
     with pytest.raises(CannotPersistError, match="Exiting"):
         aof.flush()
     disk.heal()
-    with pytest.raises(CannotPersistError):
+    with pytest.raises(CannotPersistError, match="fsync policy is 'always'"):
         aof.flush()
 
 
@@ -432,7 +432,7 @@ def test_with_always_nothing_is_written_to_a_file_whose_name_may_be_lost(tmp_pat
         disk.fail("sync_directory")
         aof.begin_rewrite()
     aof.buffer.append(0, ADD, NOW)
-    with pytest.raises(CannotPersistError):
+    with pytest.raises(CannotPersistError, match="appendonlydir could not be synced"):
         aof.flush()
 
 
@@ -789,7 +789,7 @@ def test_files_without_a_manifest_refuse_the_start(tmp_path: Path) -> None:
     store, aof = Store(), make_aof(tmp_path)
     with pytest.raises(AofLoadError, match=r"manifest .* is missing.*appendonly\.aof\.1\.base\.rdb"):
         list(aof.load(store.apply, LoadOptions(), load_rdb=store.load_rdb()))
-    with pytest.raises(AofLoadError):
+    with pytest.raises(AofLoadError, match="is missing or lists nothing"):
         aof.open(store.write_base)
     assert names(tmp_path) == before
 

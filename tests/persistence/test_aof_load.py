@@ -109,7 +109,7 @@ def test_annotations_are_passed_over() -> None:
 )
 def test_a_fault_is_named(data: bytes, offset: int, expected: str, is_cut: bool) -> None:
     for size in (1, 1 << 30):
-        with pytest.raises(AofFault) as caught:
+        with pytest.raises(AofFault, match=f"at offset {offset}: expected ") as caught:
             read(data, size)
         assert (caught.value.offset, caught.value.is_cut) == (offset, is_cut)
         assert expected in caught.value.expected
@@ -127,7 +127,7 @@ def test_a_fault_is_named(data: bytes, offset: int, expected: str, is_cut: bool)
 )
 def test_the_checker_is_stricter_than_the_server(data: bytes) -> None:
     assert read(data) == [[b"PING"]]
-    with pytest.raises(AofFault):
+    with pytest.raises(AofFault, match=r"^at offset "):
         read(data, strict=True)
 
 
@@ -251,7 +251,7 @@ def test_a_cut_file_that_is_not_the_last_refuses_the_start_and_stays_as_it_is(tm
     manifest = tmp_path / "appendonlydir" / "appendonly.aof.manifest"
     manifest.write_text(manifest.read_text() + "file appendonly.aof.2.incr.aof seq 2 type i\n")
     (tmp_path / "appendonlydir" / "appendonly.aof.2.incr.aof").write_bytes(b"")
-    with pytest.raises(CorruptFileError):
+    with pytest.raises(CorruptFileError, match="at byte"):
         load(tmp_path)
     assert path.read_bytes() == data
 
@@ -278,10 +278,10 @@ def test_nothing_is_kept_of_a_plain_cut(tmp_path: Path) -> None:
 def test_garbage_refuses_the_start(tmp_path: Path) -> None:
     data = bytes_of(HEAD) + b"\0" * 64
     path = write(tmp_path, data)
-    with pytest.raises(CorruptFileError) as caught:
+    with pytest.raises(CorruptFileError, match="at byte") as caught:
         load(tmp_path)
     assert (caught.value.offset, caught.value.file) == (len(bytes_of(HEAD)), str(path))
-    with pytest.raises(CorruptFileError):
+    with pytest.raises(CorruptFileError, match="at byte"):
         load(tmp_path, corrupt_tail_max_size=64)
     assert path.read_bytes() == data
 
@@ -328,7 +328,7 @@ def test_a_damaged_snapshot_refuses_the_start(tmp_path: Path) -> None:
         damaged = bytearray(data)
         damaged[noise.randrange(9, len(data) - 8)] ^= 1 << noise.randrange(8)
         path.write_bytes(damaged)
-        with pytest.raises(CorruptFileError):
+        with pytest.raises(CorruptFileError, match="at byte"):
             load(tmp_path)
         assert path.read_bytes() == damaged
 
@@ -365,7 +365,7 @@ def test_an_empty_base_of_commands_is_what_redis_starts_with(tmp_path: Path) -> 
         if is_fine:
             assert load(tmp_path).applied == HEAD
         else:
-            with pytest.raises(CorruptFileError):
+            with pytest.raises(CorruptFileError, match="at byte"):
                 load(tmp_path)
 
 

@@ -74,7 +74,7 @@ def test_a_snapshot_asked_for_locks_only_while_it_is_written(new_streamd: StartS
         ok(wire, "CONFIG", "SET", "rdb-key-save-delay", "10000")
         wire.call("BGSAVE")
         locks = DirectoryLocks()
-        with pytest.raises(DirectoryInUseError):
+        with pytest.raises(DirectoryInUseError, match="in use"):
             locks.hold([str(server.folder)])
         os.kill(child_of(wire), signal.SIGKILL)
         eventually(lambda: "rdb_bgsave_in_progress:0" in info(wire))

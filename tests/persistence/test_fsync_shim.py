@@ -139,7 +139,7 @@ def test_names_fail_to_change(power: PowerLoss) -> None:
 
 def test_a_process_is_killed_before_a_call(power: PowerLoss, folder: Path) -> None:
     power.rules("rename kill 2")
-    with pytest.raises(subprocess.CalledProcessError) as failure:
+    with pytest.raises(subprocess.CalledProcessError, match="died with <Signals") as failure:
         run(power, OPEN + "os.rename('a', 'b'); os.rename('b', 'c')")
     assert failure.value.returncode == -signal.SIGKILL
     assert set(tree(folder)) == {"before", "b"}

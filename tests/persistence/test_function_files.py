@@ -117,7 +117,7 @@ def test_a_library_that_cannot_be_loaded_stops_the_start(new_streamd: StartServe
     server = new_streamd(rdbchecksum="no")
     server.stop()
     (server.folder / "dump.rdb").write_bytes(damaged[:-8] + bytes(8))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="libraries of functions that can be loaded"):
         server.restart()
     assert "libraries of functions that can be loaded" in server.log()
     (server.folder / "dump.rdb").unlink()

@@ -151,7 +151,7 @@ save_to_file([db], sys.argv[1], progress=lambda keys: keys < 10 or os.kill(os.ge
 
 
 def test_a_missing_file_and_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"none.rdb"):
         load_file(str(tmp_path / "none.rdb"), [Database(0)])
     (tmp_path / "empty.rdb").touch()
     with pytest.raises(CorruptFileError, match=r"empty\.rdb: at byte 0: expected 9 more bytes, found 0"):

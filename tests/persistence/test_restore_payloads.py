@@ -66,7 +66,7 @@ def test_version_and_checksum() -> None:
         b"", b"\x01" + payload[1:], payload[:9], payload[:-1], payload[:-1] + bytes([payload[-1] ^ 1]),
         make_payload(payload[:-10], 16), make_payload(payload[:-10], 0xFFFF),
     ):  # fmt: skip
-        with pytest.raises(PayloadError):
+        with pytest.raises(PayloadError, match=r"format version|shorter than its footer|wrong checksum"):
             restore_value(damaged)
     assert restore_value(make_payload(payload[:-10], 0)) == b"hello"
 
@@ -283,7 +283,7 @@ UNSOUND = {
 
 @pytest.mark.parametrize("name", UNSOUND)
 def test_an_unsound_payload_is_refused(name: str) -> None:
-    with pytest.raises(CorruptFileError):
+    with pytest.raises(CorruptFileError, match="at byte"):
         restore_value(make_payload(UNSOUND[name]))
 
 
@@ -292,7 +292,7 @@ def test_a_payload_cut_off_anywhere_is_refused(form: str) -> None:
     for compression in (True, False):
         body = dump_value(make_stream(3, entries=10), WriteOptions(form=form, compression=compression))[:-10]
         for size in range(len(body)):
-            with pytest.raises(CorruptFileError):
+            with pytest.raises(CorruptFileError, match="at byte"):
                 restore_value(make_payload(body[:size]))
 
 

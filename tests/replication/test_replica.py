@@ -321,7 +321,7 @@ def test_blocked_clients_are_closed_when_a_primary_becomes_a_replica(redis: Node
         wait_until(lambda: replica.info("clients")["blocked_clients"] == "1", "a client that waits")
         replica.follow(redis)
         assert wire.read().value.startswith(b"UNBLOCKED force unblock from blocking operation, instance state changed")
-        with pytest.raises(ConnectionClosed):
+        with pytest.raises(ConnectionClosed, match="before the end"):
             wire.read()
         wait_in_sync(redis, replica)
         redis.must("PUBLISH", "c", "message")

@@ -430,7 +430,7 @@ def test_the_stream_is_kept_while_the_snapshot_arrives(new_node: NewNode, primar
     second.send_snapshot(snapshot({b"k": b"older"}), offset=50, mark=MARK)
     main.wait_for_ack(50 + size)
     assert replica.must("GET", "k").value == b"newer"
-    with pytest.raises(EOFError):
+    with pytest.raises(EOFError):  # noqa: PT011  it says nothing
         second.read_request()
 
 

@@ -120,7 +120,7 @@ def test_clients_follow_the_primary_and_read_from_replicas(new_cluster: NewClust
         master.xadd("s", {"n": 1}, id="1-1")
         assert master.wait(2, 30_000) == 2
         assert replica.xrange("s") == [(b"1-1", {b"n": b"1"})]
-        with pytest.raises(ReadOnlyError):
+        with pytest.raises(ReadOnlyError, match="can't write against a read only replica"):
             replica.xadd("s", {"n": 2})
 
         second = order_failover(cluster)

@@ -37,7 +37,7 @@ def test_it_ends_when_the_replica_has_everything(new_node: NewNode, kind: str) -
         writer.send("SET", "later", "v")  # writes wait until the end, which takes them along
         assert not wire.has_input()
         replica.thaw()
-        with pytest.raises(ConnectionClosed):
+        with pytest.raises(ConnectionClosed, match="before the end"):
             wire.read()
     wait_until(lambda: not primary.is_running, "the end of the primary")
     assert replica.must("GET", "k").value == b"v"
@@ -73,7 +73,7 @@ def test_it_can_be_called_off(new_node: NewNode, kind: str) -> None:
 @every_kind
 def test_now_does_not_wait(new_node: NewNode, kind: str) -> None:
     primary, replica = begin(new_node, kind, shutdown_timeout="3600")
-    with pytest.raises(ConnectionClosed):
+    with pytest.raises(ConnectionClosed, match="before the end"):
         primary.call("SHUTDOWN", "NOW", "NOSAVE")
     wait_until(lambda: not primary.is_running, "the end of the primary")
     replica.thaw()

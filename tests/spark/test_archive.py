@@ -152,7 +152,7 @@ def test_a_run_killed_at_any_step_is_repaired_by_the_next(
         rows = archive_once(tmp_path, source_options).rows  # something to go on from
         # Something to trim, and so much that the first file is worth merging with the next.
         eventually(lambda: len(produced.acknowledged) > 2 * rows)
-        with pytest.raises(Killed):
+        with pytest.raises(Killed, match=step):
             archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
         expire_lock(store)
         seen = len(produced.produced)
@@ -237,7 +237,7 @@ def test_a_stalled_archiver_does_not_commit_files_that_were_removed(
     def hook(step: str) -> None:
         if step == "pending":
             store.delete(key_beside("lock", KEY))
-            with pytest.raises(Killed):
+            with pytest.raises(Killed, match="recovered"):
                 archive_once(tmp_path, source_options, hook=kill_at("recovered"))
 
     report = archive_once(tmp_path, source_options, hook=hook)
@@ -332,7 +332,7 @@ def test_a_stalled_archiver_removes_nothing_that_another_has_committed(
 ) -> None:
     """It sleeps in the middle of mending, and wakes up when another has archived and trimmed everything."""
     produced = fill(store, 300)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match="pending"):
         archive_once(tmp_path, source_options, hook=kill_at("pending"))  # something to mend
     expire_lock(store)
 
@@ -671,7 +671,7 @@ def test_a_deletion_killed_at_any_step_is_done_by_the_same_again(
         assert noted is not None
         gone = running.produced[90:95] + running.produced[200:210] + [running.produced[300], format_entry_id(noted)]
         ranges = [(parse_entry_id(each), parse_entry_id(each)) for each in gone]
-        with pytest.raises(Killed):
+        with pytest.raises(Killed, match=step):
             delete(str(tmp_path), KEY, source_options, ranges, hook=kill_at(step))
         expire_lock(store)
         found = [entry_id for entry_id, _ in rows_of_history(tmp_path, source_options)]
@@ -801,7 +801,7 @@ def test_a_deletion_on_another_server_touches_nothing(
 def archive_once_killed_before_commit(store: redis.Redis, path: Path, options: Options) -> None:
     """Leave files that have their names, and that no manifest names yet: those of an archiver that is at work."""
     fill(store, 4, start_ms=1_800_000_000_000, step_ms=1000)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match="moved"):
         archive_once(path, options, hook=kill_at("moved"), hot_window_ms=-(2**50))
 
 
@@ -857,7 +857,7 @@ def test_a_deletion_that_was_taken_over_says_so(
             store.delete(key_beside("lock", KEY))
             assert archive_once(tmp_path, source_options, hot_window_ms=-(2**50), trim=False).rows == 1
 
-    with pytest.raises(LockLostError):
+    with pytest.raises(LockLostError, match="the lock of 'readings' is lost"):
         delete(str(tmp_path), KEY, source_options, [(0, parse_entry_id(produced[4000]))], hook=hook)
     assert_whole(tmp_path, source_options, [*produced, "1800000000000-0"])
     assert store.xlen(KEY) == 5001
@@ -919,7 +919,7 @@ def test_nothing_is_deleted_while_an_archiver_works(
 
     def hook(step: str) -> None:
         if step == "staged":
-            with pytest.raises(LockedError):
+            with pytest.raises(LockedError, match="stream 'readings' is being archived by process"):
                 delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)])
 
     assert archive_once(tmp_path, source_options, hook=hook).is_success
@@ -1070,7 +1070,7 @@ def test_two_archivers_do_not_work_on_one_stream(store: redis.Redis, source_opti
         lock.release()
         later = ArchiveLock.acquire(other, KEY, run="second", archive="x")
         assert later.token > lock.token
-        with pytest.raises(LockLostError):
+        with pytest.raises(LockLostError, match="the lock of 'readings' is lost"):
             lock.guarded([("DEL", KEY)])
         assert store.exists(KEY)
         later.release()
@@ -1321,7 +1321,7 @@ def test_a_restore_cut_short_is_taken_up(store: redis.Redis, source_options: Opt
         if done < total:
             raise Killed
 
-    with pytest.raises(Killed):
+    with pytest.raises(Killed):  # noqa: PT011  it says nothing
         restore(str(tmp_path), KEY, source_options, into="back", progress=cut)
     assert 0 < store.xlen("back") < 5000
     with pytest.raises(Exception, match="only higher ones"):
@@ -1468,7 +1468,7 @@ def test_spark_archives_while_it_is_killed_and_producers_go_on(
     with traffic(store, pause_s=0.05) as produced:
         # Four of these come after a copy by Spark; around it, every step is killed above.
         for step in ("locked", "recovered", "retrimmed", "bounded", "staged", "moving", "pending", "committed"):
-            with pytest.raises(Killed):
+            with pytest.raises(Killed, match=step):
                 archive_once(tmp_path, source_options, engine=engine, hook=kill_at(step))
             expire_lock(store)
             assert_prefix(list(rows_of_history(tmp_path, source_options)), before + produced.produced)

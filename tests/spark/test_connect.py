@@ -62,7 +62,7 @@ def test_commands_pipelines_and_transactions(server: Server, store: redis.Redis)
         with connect(options_of(server, db="3")) as other:
             other.command("SET", "a", "changed")
         assert connection.transaction([("GET", "a")]) is None
-        with pytest.raises(ServerError):
+        with pytest.raises(ServerError, match="unknown command 'NOSUCHCOMMAND'"):
             connection.transaction([("NOSUCHCOMMAND",)])
         assert b"name=streamd-spark" in connection.command("CLIENT", "LIST")
 
@@ -134,7 +134,7 @@ def test_tls(new_streamd: Any, certificate: Path) -> None:
             connect(ConnectionOptions.parse(given))
     with pytest.raises(OptionError, match="option tlsCaFile"):
         connect(ConnectionOptions.parse({**mine, "tlsCaFile": "/does/not/exist"}))
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError, match="Connection refused"):
         # A server that does not speak TLS is not waited for.
         connect(ConnectionOptions.parse({**mine, "port": str(free_port()), "retries": "0"}))
 
@@ -198,7 +198,7 @@ def test_a_link_keeps_its_connection_until_it_breaks(server: Server, store: redi
     store.execute_command("CLIENT", "KILL", "ID", first)
     second = identify()
     assert second != first
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="the caller's own mistake"):
         link.ask(lambda _: {}["the caller's own mistake"])
     third = identify()
     assert third != second  # replies might have been outstanding

@@ -104,7 +104,7 @@ def once_each(count):
 
 
 def fail_then_repeat(plan, count=2500):
-    with pytest.raises(ConnectionAbortedError):
+    with pytest.raises(ConnectionAbortedError, match="the task fails"):
         write_rows(plan, TASK, stops_after(record_batches(count), 1500))
     write_rows(plan, TASK, record_batches(count, 777))
     write_rows(plan, TASK, record_batches(count))
@@ -450,7 +450,7 @@ def partly(plan, name, partitions, number, rows):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamd.spark.sink.writer.Marked", Dying)
-        with pytest.raises(Dead):
+        with pytest.raises(Dead):  # noqa: PT011  it says nothing
             write_rows(plan, Task("query", 3, number, name), iter(partitions[number]))
 
 

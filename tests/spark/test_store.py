@@ -99,7 +99,7 @@ def test_a_run_killed_at_any_step_is_repaired_by_the_next(
     produced = fill(store, 100, step_ms=1000)
     archive_once(place, source_options)
     produced += fill(store, 100, start_ms=1_700_000_200_000, step_ms=1000)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match=step):
         archive_once(place, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
     expire_lock(store)
     assert [entry_id for entry_id, _ in rows_of_history(place, source_options)] == produced
@@ -303,7 +303,7 @@ def test_a_number_that_another_has_taken_is_not_fenced(store: redis.Redis, sourc
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ManifestLog, "write_pending", remember)
-        with pytest.raises(Killed):
+        with pytest.raises(Killed, match="before its put"):
             archive_once(place, source_options)
     expire_lock(store)
     with pytest.MonkeyPatch.context() as patch:
@@ -545,7 +545,7 @@ def test_a_typed_table_in_the_store_is_brought_up_after_a_run_was_killed(
         produced += fill(store, 50, start_ms=1_700_000_000_000 + number * 20_000_000)
         assert not archive_once(place, source_options, publish=tables).streams[0].warnings
     produced += fill(store, 50, start_ms=1_700_000_000_000 + 2 * 20_000_000)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match=step):
         archive_once(place, source_options, hook=kill_at(step), merge_files=2)
     expire_lock(store)
     for _ in range(2):
@@ -622,7 +622,7 @@ def test_a_put_that_is_repeated_because_its_answer_was_lost_is_done(place: str) 
     disk = disk_for(path)
     disk.write_new(path, b"of this run")
     disk.write_new(path, b"of this run")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match="there is such an object already"):
         disk.write_new(path, b"of another")
     assert path.read_bytes() == b"of this run"
 

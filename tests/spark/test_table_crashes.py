@@ -52,7 +52,7 @@ def test_a_run_killed_at_any_step_leaves_tables_that_the_next_brings_up(
         kind.fill(store, 100, number)
         kind.run_once(tmp_path, source_options)
     kind.fill(store, 100, 2)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match=step):
         archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
     expire_lock(store)
     kind.assert_no_file_is_missing(tmp_path)
@@ -104,7 +104,7 @@ def test_every_reader_reads_a_whole_table_wherever_it_was_killed(
     if is_run:
         kind.fill(store, 60, 2)
         whole.append(kind.expected(tmp_path, source_options))
-        with pytest.raises(Killed):
+        with pytest.raises(Killed, match=step):
             archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
     else:
         with suppress(Killed):

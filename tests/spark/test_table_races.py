@@ -116,7 +116,7 @@ def assert_nothing_is_left(path: Path, config: TableConfig) -> None:
     if left:
         from pyiceberg.exceptions import NoSuchTableError
 
-        with pytest.raises(NoSuchTableError):
+        with pytest.raises(NoSuchTableError, match="does not exist"):
             iceberg_table(path, config.name)
 
 

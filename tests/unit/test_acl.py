@@ -405,7 +405,7 @@ def test_words_between_parentheses_belong_together(words: str, merged: list[str]
 
 
 def test_an_open_parenthesis_is_found() -> None:
-    with pytest.raises(UnmatchedError) as caught:
+    with pytest.raises(UnmatchedError, match="Unmatched parenthesis in selector definition") as caught:
         merge_selectors([b"on", b"(+get", b"~a"])
     assert caught.value.at == 1
 
@@ -496,7 +496,7 @@ def test_comments_are_not_in_the_file_that_is_saved(tmp_path: Path) -> None:
 
 
 def test_all_that_is_wrong_in_a_file_is_reported_at_once() -> None:
-    with pytest.raises(AclError) as caught:
+    with pytest.raises(AclError, match=r"^f:1: Syntax error") as caught:
         read(b"user a foo bar +nosuch\nx\nuser a on\nuser b (x\nuser \tc on\n")
     assert str(caught.value) == (
         "f:1: Syntax error. f:1: Error in applying operation '+nosuch': Unknown command or category name in ACL. f:2 should"

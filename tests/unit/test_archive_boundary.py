@@ -105,7 +105,7 @@ def test_the_stream_that_was_archived_is_taken() -> None:
     ids=str,
 )
 def test_a_stream_recreated_is_refused(found: StreamInfo | None) -> None:
-    with pytest.raises(IncarnationError):
+    with pytest.raises(IncarnationError, match=r"A new (stream|one) needs a new archive"):
         check_incarnation(found, last_manifest())
 
 

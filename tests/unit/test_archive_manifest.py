@@ -86,7 +86,7 @@ def test_a_commit_never_takes_the_place_of_another(layout: Layout) -> None:
     slow, fast = ManifestLog(layout, KEY), ManifestLog(layout, KEY)
     pending = slow.write_pending(manifest(run="slow"), Disk())
     commit(fast, manifest(run="fast"))
-    with pytest.raises(LockLostError):
+    with pytest.raises(LockLostError, match="another archiver has taken over 'a/b'"):
         slow.commit(manifest(run="slow"), pending, Disk())
     assert ManifestLog.read(layout, KEY).manifests[0].run == "fast"
 
@@ -95,7 +95,7 @@ def test_a_commit_fails_when_another_archiver_has_taken_over(layout: Layout) -> 
     slow, other = ManifestLog(layout, KEY), ManifestLog(layout, KEY)
     pending = slow.write_pending(manifest(run="slow"), Disk())
     assert other.remove_pending(Disk()) == [pending]
-    with pytest.raises(LockLostError):
+    with pytest.raises(LockLostError, match="another archiver has taken over 'a/b'"):
         slow.commit(manifest(run="slow"), pending, Disk())
     assert ManifestLog.read(layout, KEY).manifests == []
 
@@ -113,13 +113,13 @@ def test_a_file_system_without_links_has_commits_too(layout: Layout) -> None:
     assert ManifestLog.read(layout, KEY).manifests == [manifest()]
     again = ManifestLog(layout, KEY)
     pending = again.write_pending(manifest(run="slow"), disk)
-    with pytest.raises(LockLostError):
+    with pytest.raises(LockLostError, match="another archiver has taken over 'a/b'"):
         again.commit(manifest(run="slow"), pending, disk)
     again.remove_pending(disk)
     second = manifest(2, A, B)
     pending = log.write_pending(second, disk)
     log.remove_pending(disk)
-    with pytest.raises(LockLostError):
+    with pytest.raises(LockLostError, match="another archiver has taken over 'a/b'"):
         log.commit(second, pending, disk)
 
 
@@ -152,7 +152,7 @@ def test_a_manifest_that_cannot_follow_is_refused(layout: Layout, changes: dict[
     log = ManifestLog(layout, KEY)
     commit(log, manifest())
     log.path(2).write_bytes(dataclasses.replace(manifest(2, A, B), **changes).to_bytes())
-    with pytest.raises(CorruptArchiveError):
+    with pytest.raises(CorruptArchiveError, match="is not a valid manifest here"):
         ManifestLog.read(layout, KEY)
 
 
@@ -161,7 +161,7 @@ def test_garbage_is_no_manifest(layout: Layout, data: bytes) -> None:
     log = ManifestLog(layout, KEY)
     commit(log, manifest())
     log.path(1).write_bytes(data)
-    with pytest.raises(CorruptArchiveError):
+    with pytest.raises(CorruptArchiveError, match="is not a valid manifest here"):
         ManifestLog.read(layout, KEY)
 
 
@@ -171,7 +171,7 @@ def test_every_cut_of_a_manifest_is_reported(layout: Layout) -> None:
     whole = log.path(1).read_bytes().rstrip()
     for size in range(0, len(whole), 7):
         log.path(1).write_bytes(whole[:size])
-        with pytest.raises(CorruptArchiveError):
+        with pytest.raises(CorruptArchiveError, match="is not a valid manifest here"):
             ManifestLog.read(layout, KEY)
 
 
@@ -182,7 +182,7 @@ def test_a_manifest_that_notes_accepted_entries_without_digests_is_refused_in_on
     found = json.loads(path.read_text())
     found["excused"] = [each[:2] for each in found["excused"]]
     path.write_text(json.dumps(found))
-    with pytest.raises(CorruptArchiveError) as error:
+    with pytest.raises(CorruptArchiveError, match=r"it was written before 0.2.0") as error:
         ManifestLog.read(layout, KEY)
     assert str(error.value) == (
         f"{path} is not a valid manifest here: it was written before 0.2.0, and notes accepted entries without their digests; "
@@ -293,7 +293,7 @@ def test_a_pending_checkpoint_is_not_read_and_is_removed(layout: Layout) -> None
     pending = log.write_pending_checkpoint("run-1", Disk())
     assert ManifestLog.read(layout, KEY).base is None
     assert log.remove_pending(Disk()) == [pending]
-    with pytest.raises(LockLostError):
+    with pytest.raises(LockLostError, match="another archiver has taken over 'a/b'"):
         log.commit_checkpoint(pending, Disk())
 
 
@@ -316,7 +316,7 @@ def test_every_cut_of_a_checkpoint_is_reported(layout: Layout) -> None:
     whole = path.read_bytes().rstrip()
     for size in range(0, len(whole), 31):
         path.write_bytes(whole[:size])
-        with pytest.raises(CorruptArchiveError):
+        with pytest.raises(CorruptArchiveError, match="is not a valid checkpoint here"):
             ManifestLog.read(layout, KEY)
 
 
@@ -462,5 +462,5 @@ def test_an_archive_cut_off_while_it_was_made_is_taken_up(tmp_path: Path) -> Non
     layout.marker.write_bytes(b"")
     layout.create(Disk())
     commit(ManifestLog(layout, KEY), manifest())
-    with pytest.raises(ArchiveError):
+    with pytest.raises(ArchiveError, match="does not describe an archive"):
         layout.check()

@@ -225,5 +225,5 @@ def test_a_hostile_pattern_takes_bounded_time(pattern: bytes) -> None:
 
 def test_arguments_must_be_bytes() -> None:
     for arguments in ((None, b""), (b"", None), ("a", b"a")):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="has incorrect type"):
             match(*arguments)

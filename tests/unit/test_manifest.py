@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_a_line_is_read(line: bytes, file: AofFile) -> None:
     ],
 )
 def test_a_text_is_refused_for_redis_s_reason(text: bytes, reason: str, line: int) -> None:
-    with pytest.raises(ManifestError) as caught:
+    with pytest.raises(ManifestError, match=re.escape(reason)) as caught:
         Manifest.parse(text, "m")
     assert (caught.value.reason, caught.value.line) == (reason, line)
 
@@ -129,7 +130,7 @@ def test_a_directory_that_cannot_be_synced_is_distinguished(tmp_path: Path) -> N
     disk = FailingDisk()
     file = ManifestFile(str(tmp_path), "a", disk)
     disk.fail("sync_directory")
-    with pytest.raises(NotSyncedError):
+    with pytest.raises(NotSyncedError, match="could not be synced"):
         file.replace(Manifest(BASE))
     assert file.load() == Manifest(BASE)
 

@@ -46,9 +46,9 @@ def test_a_record_keeps_what_it_was_given() -> None:
 
 def test_the_same_entry_is_not_pending_twice() -> None:
     pel = filled(3)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"\(2, 0\)"):
         pel.insert((2, 0), 0, 1)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"\(4, 0\)"):
         pel.remove((4, 0))
     pel.check_invariants()
 

@@ -37,7 +37,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_without_java_it_is_said_how_to_get_one() -> None:
-    with pytest.raises(JavaMissingError) as caught:
+    with pytest.raises(JavaMissingError, match="Java 17 or newer") as caught:
         find_java()
     assert "Java 17 or newer" in str(caught.value)
     assert "apt-get install openjdk-17-jre-headless" in str(caught.value)

@@ -117,7 +117,7 @@ def test_the_idempotency_key_stays_a_field():
     ],
 )
 def test_what_a_schema_lacks_is_said_with_the_options_name(columns, options, name):
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=f"option {name}: ") as caught:
         RowPlan.of(schema(**columns), SinkOptions.parse(options))
     assert caught.value.option == name
 
@@ -210,7 +210,7 @@ def test_a_map_of_numbers_is_an_entry(start):
 def test_a_row_without_stream_id_or_key_is_refused_with_the_options_name(column, option, values):
     options = {} if column == "stream" else {"stream": "s", option.lower(): column}
     made = RowPlan.of(schema(**{column: StringType(), "v": StringType()}), SinkOptions.parse(options))
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError, match=f"option {option}: ") as caught:
         made.prepare(pyarrow.record_batch({column: values, "v": ["x", "y"]}))
     assert caught.value.option == option
 

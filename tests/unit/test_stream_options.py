@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hiredis
@@ -131,9 +132,8 @@ def test_thresholds(text: str, strategy: int, approximate: int, threshold: int |
     ],
 )
 def test_xadd_refuses(text: str, error: str) -> None:
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(CommandError, match=f"^{re.escape(error)}$"):
         parse_xadd(words(text))
-    assert str(raised.value) == error
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,8 @@ def test_xadd_refuses(text: str, error: str) -> None:
     ],
 )
 def test_xtrim_refuses(text: str, error: str) -> None:
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(CommandError, match=f"^{re.escape(error)}$"):
         parse_xtrim(words(f"XTRIM s {text}"))
-    assert str(raised.value) == error
 
 
 # --- XADD ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,9 +43,8 @@ def test_all_options() -> None:
     ],
 )
 def test_requests_that_cannot_be_read(text: str, error: str) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError, match=f"^{re.escape(error)}$"):
         parse(text)
-    assert str(caught.value) == error
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,8 @@ def test_requests_that_cannot_be_read(text: str, error: str) -> None:
     ],
 )
 def test_options_that_do_not_go_together(text: str, old: dict[str, Any], error: str) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError, match=f"^{re.escape(error)}"):
         parse(text).check(asked_before(**old))
-    assert str(caught.value).startswith(error)
 
 
 def test_options_that_do() -> None:
