@@ -219,19 +219,21 @@ def dial(place: Place, *, protocol: int = 2, timeout_s: float | None = 10.0) -> 
     except OSError as error:
         raise UnreachableError(f"Could not connect to {place}: {reason_of(error)}") from None
     try:
-        login: list[str] = []
-        if place.password is not None:
-            login = ["AUTH", place.username or "default", place.password]
-        if protocol == 3:
-            connection.command("HELLO", "3", *login)
-        elif login:
-            connection.command("AUTH", *(login[1:] if place.username else login[2:]))
+        _log_in(connection, place.username, place.password, protocol)
         if place.db:
             connection.command("SELECT", place.db)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _log_in(connection: Connection, username: str | None, password: str | None, protocol: int = 2) -> None:
+    login = [] if password is None else ["AUTH", username or "default", password]
+    if protocol == 3:
+        connection.command("HELLO", 3, *login)
+    elif login:
+        connection.command("AUTH", *(login[1:] if username else login[2:]))
 
 
 def connect(options: ConnectionOptions) -> Connection:
@@ -363,8 +365,7 @@ def _greeted(
     connection = Connection(options.place, sock)
     connection.options = options
     try:
-        if password is not None:
-            connection.command("AUTH", *([username] if username else []), password)
+        _log_in(connection, username, password)
         if not is_sentinel:
             # The name is optional; an access control list may forbid setting it.
             connection.pipeline([("CLIENT", "SETNAME", options.client_name)], raise_errors=False)

@@ -19,14 +19,13 @@ import dataclasses
 import difflib
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from streamd.client.client_errors import OptionError
-from streamd.client.place import Place
+from streamd.client.place import BadUrlError, Place, parse_url
 from streamd.client.points import parse_duration_ms
 
 __all__ = ["Address", "ConnectionOptions", "option_rows"]
@@ -197,33 +196,19 @@ def needs(options: Options, names: Iterable[str], other: str, *, has: bool) -> N
 
 # --- Connection -----------------------------------------------------------------------------------------------------------
 
-_SCHEMES = {"redis": False, "valkey": False, "streamd": False, "rediss": True, "valkeys": True, "streamds": True}
-
-_SENTINEL = "+sentinel"
-"""The end of a scheme whose addresses are those of Sentinels."""
 _SENTINEL_PORT = 26379
 
-
-def split_url(url: str) -> tuple[SplitResult, str]:
-    """A URL in its parts, and what stands between `//` and the path.
-
-    Addresses of several Sentinels stand there, which urlsplit refuses where one of them is in brackets.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator or not scheme.lower().endswith(_SENTINEL):
-        parts = urlsplit(url)
-        return parts, parts.netloc
-    places = re.split("[/?#]", rest, maxsplit=1)[0]
-    return urlsplit(f"{scheme}://sentinels{rest[len(places) :]}"), places
-
-
-def url_text(value: str) -> str:
-    scheme = split_url(value)[0].scheme
-    if scheme.removesuffix(_SENTINEL) not in _SCHEMES and scheme != "unix":
-        raise ValueError(
-            f"must start with one of {', '.join(f'{each}://' for each in _SCHEMES)}, redis+sentinel:// or unix://"
-        )
-    return value
+_OF_PLACE = {
+    "unix_path": "unix_socket_path",
+    "is_tls": "tls",
+    "ca_file": "tls_ca_file",
+    "cert_file": "tls_cert_file",
+    "key_file": "tls_key_file",
+    "key_password": "tls_key_password",
+    "is_verified": "tls_verify",
+    "checks_host": "tls_check_hostname",
+}
+"""What fields of Place are called here, where their names differ."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +217,7 @@ class ConnectionOptions:
 
     url: str | None = option(
         "url",
-        url_text,
+        text,
         None,
         "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`, or"
         " `redis+sentinel://user:password@host:port,host:port/master/db`; single options override its parts",
@@ -355,20 +340,9 @@ class ConnectionOptions:
 
     def place_at(self, address: Address | None) -> Place:
         """What a socket is opened to: the address, or the server of the options."""
+        of_place = {name: getattr(self, attribute) for name, attribute in _OF_PLACE.items()}
         host, port = (self.host, self.port) if address is None else (address.host, address.port)
-        return Place(
-            host,
-            port,
-            self.unix_socket_path,
-            is_tls=self.tls,
-            ca_file=self.tls_ca_file,
-            cert_file=self.tls_cert_file,
-            key_file=self.tls_key_file,
-            key_password=self.tls_key_password,
-            server_name=self.tls_server_name,
-            is_verified=self.tls_verify,
-            checks_host=self.tls_check_hostname,
-        )
+        return Place(host, port, **of_place, server_name=self.tls_server_name)
 
     @property
     def place(self) -> str:
@@ -397,38 +371,15 @@ def find_secret(name: str, value: str | None, variable: str | None, file: str | 
 
 def url_fields(url: str) -> dict[str, Any]:
     """What a URL says, by attribute of ConnectionOptions. Errors never repeat the URL: it may contain a password."""
-    parts, netloc = split_url(url)
-    login, _, places = netloc.rpartition("@")
-    username, _, password = login.partition(":")
-    found: dict[str, Any] = {}
-    if username:
-        found["username"] = unquote(username)
-    if password:
-        found["password"] = unquote(password)
-    query = parse_qs(parts.query)
-    if unknown := query.keys() - {"db"}:
-        raise OptionError("url", f"unknown parameter {min(unknown)}; only db is allowed there")
-    db = query["db"][0] if "db" in query else ""
-    if parts.scheme == "unix":
-        found["unix_socket_path"] = unquote(parts.path)
-    elif parts.scheme.endswith(_SENTINEL):
-        found["tls"] = _SCHEMES[parts.scheme.removesuffix(_SENTINEL)]
-        found["sentinels"] = read_value("url", addresses(_SENTINEL_PORT), places)
-        master, _, path_db = parts.path.strip("/").partition("/")
-        if master:
-            found["sentinel_master"] = unquote(master)
-        db = db or path_db
-    else:
-        try:
-            port = parts.port
-        except ValueError:
-            raise OptionError("url", "the port is not a number from 0 to 65535") from None
-        found["tls"] = _SCHEMES[parts.scheme]
-        if parts.hostname:
-            found["host"] = unquote(parts.hostname)
-        if port:
-            found["port"] = port
-        db = db or parts.path.strip("/")
-    if db:
-        found["db"] = read_value("url", whole_number(0), db)
+    try:
+        parts = parse_url(url)
+    except BadUrlError as error:
+        raise OptionError("url", str(error)) from None
+    if parts.unknown:
+        raise OptionError("url", f"unknown parameter {min(parts.unknown)}")
+    found = {_OF_PLACE.get(name, name): value for name, value in parts.fields.items()}
+    if parts.sentinels is not None:
+        found["sentinels"] = read_value("url", addresses(_SENTINEL_PORT), parts.sentinels)
+        if parts.master:
+            found["sentinel_master"] = parts.master
     return found

@@ -1,18 +1,17 @@
 """Where a server is, and a connected socket to it: TCP, TLS or a unix socket. All programs that speak to a server begin here.
 
-Not by redis-py, on purpose. `import redis` takes 0.16 s of processor time, most of it for its asyncio and cluster clients; everything
-that a program here imports to connect takes 0.05 s. Every health check would pay for it, and every process that Spark starts for a
-query. And the compiled coders need the bare socket, to which redis-py has no public way.
+It reads URLs for all of them. Not by redis-py, on purpose: docs/architecture.md, "The client", has what was measured.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from streamd.errors import StreamdError
@@ -25,7 +24,7 @@ __all__ = ["BadUrlError", "CertificateFileError", "Place", "open_socket"]
 DEFAULT_PORT = 6379
 
 
-class BadUrlError(StreamdError):
+class BadUrlError(StreamdError, ValueError):
     """A URL that does not name a server; str() says what is wrong with it."""
 
 
@@ -71,45 +70,98 @@ class Place:
 
     @classmethod
     def from_url(cls, url: str) -> Place:
-        """`redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS, `unix://[[user]:password@]path[?db=n]`.
-
-        Of redis-py's options after `?`, those about certificates are supported. Raises BadUrlError.
-        """
+        """The place that a URL names; parameters that are options of other clients are ignored. Raises BadUrlError."""
         try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise BadUrlError(f"{without_secrets(url)}: {error}") from None
-        if parts.scheme not in ("redis", "rediss", "unix"):
-            raise BadUrlError(
-                f"{without_secrets(url)}: a URL begins with redis://, rediss:// (TLS) or unix:// (a socket's path)"
-            )
-        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        place = cls(
-            username=unquote(parts.username) if parts.username else options.get("username"),
-            password=unquote(parts.password) if parts.password else options.get("password"),
-            is_tls=parts.scheme == "rediss",
-            ca_file=options.get("ssl_ca_certs"),
-            cert_file=options.get("ssl_certfile"),
-            key_file=options.get("ssl_keyfile"),
-            is_verified=options.get("ssl_cert_reqs", "required") != "none",
-            checks_host=options.get("ssl_check_hostname", "true").lower() not in ("false", "no", "0"),
-        )
-        name = options.get("db", "")
-        if parts.scheme == "unix":
-            place = replace(place, unix_path=unquote(parts.path))
+            parts = parse_url(url)
+            if parts.sentinels is not None:
+                raise BadUrlError("Sentinels are asked only by archive, export, load, history, report and Spark")
+        except BadUrlError as error:
+            before, separator, rest = url.partition("?")[0].rpartition("://")
+            raise BadUrlError(f"{before}{separator}{rest.rpartition('@')[2]}: {error}") from None
+        return cls(**parts.fields)
+
+
+@dataclass(frozen=True)
+class UrlParts:
+    """What a URL says.
+
+    fields     of Place, as far as it names them
+    sentinels  the addresses of Sentinels, as they are written there; None: the URL names a server
+    master     the name under which they monitor it
+    unknown    parameters that have no meaning here
+    """
+
+    fields: dict[str, Any]
+    sentinels: str | None
+    master: str
+    unknown: set[str]
+
+
+SCHEMES = {"redis": False, "valkey": False, "streamd": False, "rediss": True, "valkeys": True, "streamds": True}
+"""And whether they mean TLS."""
+
+SENTINEL = "+sentinel"
+"""The end of a scheme whose addresses are those of Sentinels."""
+
+PARAMETERS = {
+    "username": "username",
+    "password": "password",
+    "ssl_ca_certs": "ca_file",
+    "ssl_certfile": "cert_file",
+    "ssl_keyfile": "key_file",
+    "ssl_password": "key_password",
+}
+"""What may follow `?`, by redis-py's names; db, ssl_cert_reqs and ssl_check_hostname may, too."""
+
+
+def parse_url(url: str) -> UrlParts:
+    """Read a URL; see docs/moving-data.md. Raises BadUrlError, which does not repeat it: it may hold a password.
+
+    redis://[[user]:password@]host[:port][/db]            rediss:// for TLS; also valkey://, streamd://
+    redis+sentinel://[[user]:password@]host[:port],.../master[/db]
+    unix://[[user]:password@]path[?db=n]
+    """
+    scheme, _, rest = url.partition("://")
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    kind = scheme.lower().removesuffix(SENTINEL)
+    has_sentinels = scheme.lower().endswith(SENTINEL)
+    if "://" not in url or (kind not in SCHEMES and (kind != "unix" or has_sentinels)):
+        raise BadUrlError("a URL begins with redis://, rediss:// (TLS) or unix:// (a socket's path)")
+    login, _, places = netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    try:
+        # Of several addresses urlsplit refuses those in brackets.
+        parts = urlsplit(f"//{'' if has_sentinels else places}{rest[len(netloc) :]}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        reason = "the port is not a number from 0 to 65535" if "port" in str(error).lower() else str(error)
+        raise BadUrlError(reason) from None
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    fields: dict[str, Any] = {PARAMETERS[name]: value for name, value in query.items() if name in PARAMETERS}
+    if username:
+        fields["username"] = unquote(username)
+    if password:
+        fields["password"] = unquote(password)
+    if "ssl_cert_reqs" in query:
+        fields["is_verified"] = query["ssl_cert_reqs"] != "none"
+    if "ssl_check_hostname" in query:
+        fields["checks_host"] = query["ssl_check_hostname"].lower() not in ("false", "no", "0")
+    path, master = parts.path.strip("/"), ""
+    if kind == "unix":
+        fields["unix_path"], path = unquote(parts.path), ""
+    else:
+        fields["is_tls"] = SCHEMES[kind]
+        if has_sentinels:
+            master, _, path = path.partition("/")
         else:
-            place = replace(place, host=parts.hostname or place.host, port=port or place.port)
-            name = parts.path.strip("/") or name
-        if name and not name.isdecimal():
-            raise BadUrlError(f"{without_secrets(url)}: the database is a number, not {name!r}")
-        return replace(place, db=int(name or 0))
-
-
-def without_secrets(url: str) -> str:
-    """A URL for messages: without a login, and without what follows `?`."""
-    scheme, separator, rest = url.partition("?")[0].rpartition("://")
-    return scheme + separator + rest.rpartition("@")[2]
+            fields |= {"host": unquote(host)} if host else {}
+            fields |= {"port": port} if port else {}
+    if db := query.get("db") or path:
+        if not (db.isascii() and db.isdecimal()):
+            raise BadUrlError(f"the database is a number, not {db!r}")
+        fields["db"] = int(db)
+    unknown = query.keys() - PARAMETERS.keys() - {"db", "ssl_cert_reqs", "ssl_check_hostname"}
+    return UrlParts(fields, places if has_sentinels else None, unquote(master), unknown)
 
 
 def open_socket(place: Place, timeout_s: float | None) -> socket.socket:

@@ -127,7 +127,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
             "http://x: a URL begins with redis://, rediss:// (TLS) or unix:// (a socket's path)\n",
         ),
         (["-u", "redis://x/a", "PING"], "redis://x/a: the database is a number, not 'a'\n"),
-        (["-u", "redis://x:99999", "PING"], "redis://x:99999: Port out of range 0-65535\n"),
+        (["-u", "redis://x:99999", "PING"], "redis://x:99999: the port is not a number from 0 to 65535\n"),
         (["-s", "/no/such", "PING"], "Could not connect to /no/such: No such file or directory\n"),
     ],
 )
