@@ -10,6 +10,7 @@ Markers (strict), and when the tests that carry them run:
     slow     only with `pytest -m slow`
     spark    with `pytest`, when PySpark and Java are found; otherwise they are skipped and the reason is printed.
              STREAMD_REQUIRE_SPARK=1 turns the skips into failures
+    in_turn  `in_turn("a", "b", n)`: each value of the parameter a runs with one of the n values of b, in turn; the other pairs are slow
 """
 
 from __future__ import annotations
@@ -58,6 +59,33 @@ def allow_many_sockets() -> None:
     wanted = MANY_SOCKETS if hard == resource.RLIM_INFINITY else min(MANY_SOCKETS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+# --- Which tests run, and in which order ----------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what waits for its turn, and begin with the long files, so that none of them is alone at the end.
+
+    Those of Spark compute and most others wait: they are spread among each other.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+        if marker := item.get_closest_marker("in_turn"):
+            each, turn, count = marker.args
+            indices = item.callspec.indices  # type: ignore[attr-defined]
+            if indices[each] % count != indices[turn]:
+                item.add_marker(pytest.mark.slow)
+    kinds: dict[tuple[bool, bool], list[Path]] = {}
+    for path, inside in files.items():
+        is_long = any(item.get_closest_marker("long") for item in inside)
+        kinds.setdefault((is_long, is_long and path.parent.name == "spark"), []).append(path)
+    places = {
+        path: (not is_long, at / len(paths)) for (is_long, _), paths in kinds.items() for at, path in enumerate(paths)
+    }
+    items.sort(key=lambda item: places[item.path])
 
 
 # --- Tests that need a real Redis -----------------------------------------------------------------------------------

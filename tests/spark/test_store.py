@@ -92,6 +92,7 @@ def nothing_is_left_here(tmp_path: Path) -> bool:
 # --- The crash matrix -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn("step", "emulator", len(SCHEMES))
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_killed_at_any_step_is_repaired_by_the_next(
     step: str, store: redis.Redis, source_options: Options, place: str, tmp_path: Path
@@ -236,6 +237,7 @@ def test_a_folder_that_is_removed_while_another_run_begins_is_made_again(
     assert nothing_is_left_here(tmp_path)
 
 
+@pytest.mark.in_turn("step", "emulator", len(SCHEMES))
 @pytest.mark.parametrize("step", DELETE_STEPS)
 def test_a_deletion_killed_at_any_step_is_done_by_the_same_again(
     step: str, store: redis.Redis, source_options: Options, place: str
