@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamd.core.dispatch import ServerContext
 from streamd.core.enabled import check_enabled
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import block, command, container, multiple, optional, string
 from streamd.errors import CommandError
 from streamd.settings.config import Config
@@ -56,22 +56,14 @@ def module_unload(ctx: ServerContext, args: list[bytes]) -> None:
     raise CommandError("ERR Error unloading module: no such module with that name")
 
 
-@command(
-    "MODULE HELP", arity=2, group="server", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of MODULE.",
+declare_help(
+    "MODULE", "server", "5.0.0",
+    "LIST",
+    "    The modules. There are none.",
+    "LOAD <path> [<arg> ...]",
+    "    Fails: modules of Redis cannot be loaded.",
+    "LOADEX <path> [CONFIG <name> <value> ...] [ARGS <arg> ...]",
+    "    Fails, too.",
+    "UNLOAD <name>",
+    "    Fails: there is no module.",
 )  # fmt: skip
-def module_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "LIST",
-            "    The modules. There are none.",
-            "LOAD <path> [<arg> ...]",
-            "    Fails: modules of Redis cannot be loaded.",
-            "LOADEX <path> [CONFIG <name> <value> ...] [ARGS <arg> ...]",
-            "    Fails, too.",
-            "UNLOAD <name>",
-            "    Fails: there is no module.",
-        ),
-    )

@@ -17,7 +17,7 @@ from streamd.core.args import integer as read_integer
 from streamd.core.client import Client
 from streamd.core.client_line import describe, describe_all
 from streamd.core.dispatch import Dispatcher, ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, integer, multiple, oneof, optional, string, token
 from streamd.errors import NO_SUCH_DATABASE, CommandError, NotIntegerError, OptionSyntaxError, printable
@@ -574,7 +574,8 @@ def client_unpause(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-CLIENT_HELP = (
+declare_help(
+    "CLIENT", "connection", "5.0.0",
     "CACHING (YES|NO)",
     "    Set whether keys read by the next command are tracked, in the modes OPTIN and OPTOUT.",
     "GETREDIR",
@@ -632,12 +633,4 @@ CLIENT_HELP = (
     "    Exempt this connection from the eviction of clients.",
     "NO-TOUCH (ON|OFF)",
     "    Do not update the access time of keys.",
-)
-
-
-@command(
-    "CLIENT HELP", arity=2, group="connection", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of CLIENT.",
 )  # fmt: skip
-def client_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(ctx.reply, args, CLIENT_HELP)

@@ -30,7 +30,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX
 
 from streamd.core.context cimport BlockRequest
-from streamd.core.route cimport Route
+from streamd.core.route cimport FAILED, Route
 from streamd.engine.database cimport Database
 from streamd.core.client cimport Client, ClientHost
 from streamd.core.clock cimport monotonic_us
@@ -316,8 +316,7 @@ cdef class BlockedClients:
     def fail(self, Blocked blocked not None, str text not None):
         """Reply with an error."""
         cdef size_t mark = blocked.client.reply.length
-        blocked.route.failed_calls += 1
-        self.host.answer_error(blocked.client, text)
+        self.host.answer_error(blocked.client, blocked.route, FAILED, text)
         self.host.finish_wait(blocked.client, mark)
 
     cdef int drop(self, Client client) except -1:

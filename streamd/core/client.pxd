@@ -1,6 +1,7 @@
 # cython: language_level=3
 """A connection and what the server keeps for it. See client.pyx."""
 
+from streamd.core.route cimport Failure, Route
 from streamd.engine.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
@@ -80,7 +81,7 @@ cdef class ClientHost:
     cdef int process(self, Client client) except -1
     cdef int run_again(self, Client client) except -1
     cdef int finish_wait(self, Client client, size_t mark) except -1
-    cdef int answer_error(self, Client client, str text) except -1
+    cdef int answer_error(self, Client client, Route route, Failure failure, str text) except -1
     cdef int check_output(self, Client client) except -1
     cdef int close_for_output(self, Client client) except -1
 

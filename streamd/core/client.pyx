@@ -110,8 +110,8 @@ cdef class ClientHost:
         """The request that a client waited on has its reply, starting at `mark`."""
         raise NotImplementedError
 
-    cdef int answer_error(self, Client client, str text) except -1:
-        """Write an error reply and count it by its code."""
+    cdef int answer_error(self, Client client, Route route, Failure failure, str text) except -1:
+        """Write an error reply and count it. `route`: of the request, or None."""
         raise NotImplementedError
 
     cdef int check_output(self, Client client) except -1:

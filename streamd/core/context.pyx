@@ -39,7 +39,7 @@ cdef class BlockRequest:
 
 
 @cython.final
-@cython.no_gc          # it lives no longer than a command
+@cython.no_gc          # dropped when the command that interrupted another ends: no cycle through it lasts
 @cython.freelist(4)
 cdef class Frame:
     pass

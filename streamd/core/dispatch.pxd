@@ -8,7 +8,7 @@ from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context, Frame
 from streamd.core.keyspace cimport Keyspace
-from streamd.core.route cimport Route, Routes
+from streamd.core.route cimport Failure, Route, Routes
 from streamd.core.transaction cimport Transactions
 from streamd.core.turn cimport Turn
 from streamd.engine.database cimport Database
@@ -117,6 +117,6 @@ cdef class Dispatcher(Turn):
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
     cdef int reject(self, Client client, Route route, list args, str text) except -1
-    cdef int count_error(self, str text) except -1
-    cdef int answer_bug(self, Client client, size_t mark, error) except -1
+    cdef int count_error(self, Route route, Failure failure, str text) except -1
+    cdef int answer_bug(self, Client client, Route route, size_t mark, error) except -1
     cdef int finish_reply(self, Client client, size_t mark) except -1

@@ -41,8 +41,8 @@ from streamd.core.histogram cimport Histogram
 from streamd.core.keyspace cimport Keyspace
 from streamd.core.redaction import redacted
 from streamd.core.route cimport (
-    ADMIN, AT_ONCE, DENY_OOM, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, RUNS_SCRIPT, SEES_DATA, SKIP_MONITOR, WRITE,
-    Route, Routes,
+    ADMIN, AT_ONCE, DENY_OOM, FAILED, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, REFUSED, RUNS_SCRIPT, SEES_DATA,
+    SKIP_MONITOR, WRITE, Failure, Route, Routes,
 )
 from streamd.core.transaction cimport Transaction, Transactions
 from streamd.engine.database cimport Database
@@ -271,7 +271,7 @@ cdef class Dispatcher(Turn):
         """Reply to a protocol error and close the connection; without a text, close it at once (see RequestParser)."""
         cdef size_t mark = client.reply.length
         if text:
-            self.answer_error(client, text)
+            self.answer_error(client, None, REFUSED, text)
             self.finish_reply(client, mark)
             client.close_after_reply = True
         else:
@@ -464,8 +464,6 @@ cdef class Dispatcher(Turn):
         """Refuse a request before its handler runs; `route` is None if the command does not exist."""
         cdef size_t mark = client.reply.length
         client.last_command = None if route is None else route.command
-        if route is not None:
-            route.rejected_calls += 1
         if client.transaction is not None:
             (<Transaction>client.transaction).is_aborted = True
         if route is not None and route is self.routes.exec_route:
@@ -473,7 +471,7 @@ cdef class Dispatcher(Turn):
             self.transactions.end(client)
         if client.state & TRACKING:
             self.read_observer.request_done(client, route)
-        self.answer_error(client, text)
+        self.answer_error(client, route, REFUSED, text)
         self.ended_us = monotonic_us()
         self.finish_reply(client, mark)
         if self.reply_keeper is not None:
@@ -557,7 +555,7 @@ cdef class Dispatcher(Turn):
         self.effects.pending = []
         self.effects.has_redirected = False
         self.executing = None
-        self.has_run_transaction = context.in_transaction = False
+        self.has_run_transaction = context.in_transaction = context.is_replaying = False
         self.change_state(BUSY, True)
         return unit
 
@@ -637,8 +635,7 @@ cdef class Dispatcher(Turn):
                 if refusal is None:
                     self.perform(client, route, args)
                 else:
-                    route.rejected_calls += 1
-                    self.answer_error(client, refusal)
+                    self.answer_error(client, route, REFUSED, refusal)
                 if client.is_silent() or is_closing:
                     client.reply.truncate(mark)
                 elif client.reply.length >= self.output_watch[client.output_class]:
@@ -686,8 +683,7 @@ cdef class Dispatcher(Turn):
         if refusal is None:
             self.call(client, route, args)
         else:
-            route.rejected_calls += 1
-            self.answer_error(client, refusal)
+            self.answer_error(client, route, REFUSED, refusal)
         self.executing = None
         blocked.spent_us += monotonic_us() - started
         # Served or not, its effects are a unit of their own: it may have created a consumer and keep waiting.
@@ -739,12 +735,10 @@ cdef class Dispatcher(Turn):
         try:
             route.handler(context, args)
         except CommandError as error:
-            route.failed_calls += 1
             client.reply.truncate(mark)
-            self.answer_error(client, str(error))
+            self.answer_error(client, route, FAILED, str(error))
         except Exception as error:
-            route.failed_calls += 1
-            self.answer_bug(client, mark, error)
+            self.answer_bug(client, route, mark, error)
         if client.state & TRACKING and route.flags & READ_ONLY:
             self.read_observer.command_read(client, route, args)
         if context.is_propagating and route is not self.routes.exec_route:
@@ -786,26 +780,35 @@ cdef class Dispatcher(Turn):
             self.blocked.serve_ready(self.ready)
         return 0
 
-    cdef int answer_bug(self, Client client, size_t mark, error) except -1:
+    cdef int answer_bug(self, Client client, Route route, size_t mark, error) except -1:
         log.exception("Unexpected error while running a command", exc_info=error)
         self.unexpected_errors += 1
         client.reply.truncate(mark)
-        if isinstance(error, MemoryError):
-            self.answer_error(client, "ERR out of memory")
-        else:
-            self.answer_error(client, INTERNAL_ERROR)
-        return 0
+        text = "ERR out of memory" if isinstance(error, MemoryError) else INTERNAL_ERROR
+        return self.answer_error(client, route, FAILED, text)
 
-    cdef int answer_error(self, Client client, str text) except -1:
-        """Write an error reply and count it."""
-        self.count_error(text)
+    cdef int answer_error(self, Client client, Route route, Failure failure, str text) except -1:
+        self.count_error(route, failure, text)
         client.reply.error(text)
         return 0
 
-    cdef int count_error(self, str text) except -1:
-        """Count an error by its code, the first word of its text."""
-        cdef Py_ssize_t end = text.find(" ", 0, CODE_ROOM)
-        cdef str code = text[:end] if end >= 0 else "ERR"
+    cdef int count_error(self, Route route, Failure failure, str text) except -1:
+        """Count an error: for its command, and by its code, the first word of its text.
+
+        route  of the request; None: it has none, or has been counted
+        text   of the reply; None: the code has been counted
+        """
+        cdef Py_ssize_t end
+        cdef str code
+        if route is not None:
+            if failure == REFUSED:
+                route.rejected_calls += 1
+            else:
+                route.failed_calls += 1
+        if text is None:
+            return 0
+        end = text.find(" ", 0, CODE_ROOM)
+        code = text[:end] if end >= 0 else "ERR"
         self.total_error_replies += 1
         if self.has_many_codes:
             return 0

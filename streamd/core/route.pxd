@@ -28,6 +28,12 @@ cdef enum RouteFlag:
     SEES_DATA = 1 << 17          # reads or writes keys or libraries of functions; for a script, what it calls decides
 
 
+cdef enum Failure:
+    # How a request failed: where it is counted.
+    REFUSED                      # before its handler ran
+    FAILED                       # in its handler, or while it waited
+
+
 @cython.final
 cdef class Route:
     cdef readonly object command      # spec.Command

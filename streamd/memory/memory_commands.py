@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from streamd.core.args import integer as read_integer
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import KeysAt, command, container, integer, key, optional
 from streamd.errors import OptionSyntaxError
 from streamd.memory.accounting import Memory
@@ -88,7 +88,8 @@ def memory_malloc_stats(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", ctx.get(Memory).allocator().encode())
 
 
-HELP = (
+declare_help(
+    "MEMORY", "server", "4.0.0",
     "DOCTOR",
     "    Report problems with the memory.",
     "MALLOC-STATS",
@@ -100,12 +101,4 @@ HELP = (
     "USAGE <key> [SAMPLES <count>]",
     "    Show the bytes that the key and its value use. <count> is accepted and has",
     "    no effect: the figure is exact without it.",
-)
-
-
-@command(
-    "MEMORY HELP", arity=2, group="server", flags="loading stale", since="4.0.0",
-    summary="Lists the subcommands of MEMORY.",
 )  # fmt: skip
-def memory_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(ctx.reply, args, HELP)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.host import Host
 from streamd.core.spec import (
     ACL_CATEGORIES,
@@ -337,7 +337,8 @@ def command_getkeysandflags(ctx: ServerContext, args: list[bytes]) -> None:
             ctx.reply.raw(shown)
 
 
-COMMAND_HELP = (
+declare_help(
+    "COMMAND", "server", "5.0.0",
     "(no subcommand)",
     "    Describe all commands.",
     "COUNT",
@@ -352,12 +353,5 @@ COMMAND_HELP = (
     "    Show the keys in a request.",
     "GETKEYSANDFLAGS <full-command>",
     "    Show the keys in a request, and how they are accessed.",
-)
-
-
-@command(
-    "COMMAND HELP", arity=2, group="server", flags="loading stale", categories="connection", since="5.0.0",
-    summary="Lists the subcommands of COMMAND.",
+    categories="connection",
 )  # fmt: skip
-def command_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(ctx.reply, args, COMMAND_HELP)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import block, command, container, integer, multiple, optional, token
 from streamd.errors import CommandError
 from streamd.observe.hotkeys import HotKeys, SessionOptions, Weights
@@ -119,25 +119,17 @@ def _write_weights(reply: ReplyWriter, found: Sequence[tuple[bytes, int]]) -> No
         reply.integer(weight)
 
 
-@command(
-    "HOTKEYS HELP", arity=2, group="server", flags="loading stale", since="8.6.1",
-    summary="Lists the subcommands of HOTKEYS.",
+declare_help(
+    "HOTKEYS", "server", "8.6.1",
+    "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
+    "    Start counting which keys take most time (CPU), most bytes (NET), or both.",
+    "    COUNT: how many keys are returned, 10 when not given.",
+    "    DURATION: stop after this number of seconds.",
+    "    SAMPLE: count one in <ratio> commands for its keys.",
+    "STOP",
+    "    Stop counting. The results stay.",
+    "GET",
+    "    Show the counts.",
+    "RESET",
+    "    Clear the counts.",
 )  # fmt: skip
-def hotkeys_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
-            "    Start counting which keys take most time (CPU), most bytes (NET), or both.",
-            "    COUNT: how many keys are returned, 10 when not given.",
-            "    DURATION: stop after this number of seconds.",
-            "    SAMPLE: count one in <ratio> commands for its keys.",
-            "STOP",
-            "    Stop counting. The results stay.",
-            "GET",
-            "    Show the counts.",
-            "RESET",
-            "    Clear the counts.",
-        ),
-    )

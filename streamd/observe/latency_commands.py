@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from streamd.core.dispatch import Dispatcher, ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.histogram import Histogram
 from streamd.core.route import Route
 from streamd.core.spec import command, container, multiple, optional, string
@@ -223,26 +223,18 @@ def _encoded(name: str, histogram: Histogram, resp: int) -> bytes:
     return reply.take()
 
 
-@command(
-    "LATENCY HELP", arity=2, group="server", flags="loading stale", since="2.8.13",
-    summary="Lists the subcommands of LATENCY.",
+declare_help(
+    "LATENCY", "server", "2.8.13",
+    "DOCTOR",
+    "    Report in words what took long, and what may help.",
+    "GRAPH <event>",
+    "    Draw the samples of <event>.",
+    "HISTORY <event>",
+    "    Show the samples of <event>: when, and how long.",
+    "LATEST",
+    "    Show the latest sample of every event.",
+    "RESET [<event> ...]",
+    "    Clear the samples of these events, or of all.",
+    "HISTOGRAM [COMMAND ...]",
+    "    Show how many calls of these commands, or of all, took how long.",
 )  # fmt: skip
-def latency_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "DOCTOR",
-            "    Report in words what took long, and what may help.",
-            "GRAPH <event>",
-            "    Draw the samples of <event>.",
-            "HISTORY <event>",
-            "    Show the samples of <event>: when, and how long.",
-            "LATEST",
-            "    Show the latest sample of every event.",
-            "RESET [<event> ...]",
-            "    Clear the samples of these events, or of all.",
-            "HISTOGRAM [COMMAND ...]",
-            "    Show how many calls of these commands, or of all, took how long.",
-        ),
-    )

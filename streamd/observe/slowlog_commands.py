@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from streamd.core.args import integer as read_integer
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import command, container, integer, optional
 from streamd.errors import CommandError, NotIntegerError, printable
 from streamd.observe.slowlog import SlowLog
@@ -78,22 +78,14 @@ def slowlog_reset(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-@command(
-    "SLOWLOG HELP", arity=2, group="server", flags="loading stale", since="6.2.0",
-    summary="Lists the subcommands of SLOWLOG.",
+declare_help(
+    "SLOWLOG", "server", "6.2.0",
+    "GET [<count>]",
+    "    Show the last <count> slow requests (10 by default, -1 for all), each with:",
+    "    its ID, when it was run, the microseconds that it took, its arguments,",
+    "    the address and name of the client, and how many arguments there were",
+    "LEN",
+    "    Show how many requests are in the log.",
+    "RESET",
+    "    Empty the log.",
 )  # fmt: skip
-def slowlog_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "GET [<count>]",
-            "    Show the last <count> slow requests (10 by default, -1 for all), each with:",
-            "    its ID, when it was run, the microseconds that it took, its arguments,",
-            "    the address and name of the client, and how many arguments there were",
-            "LEN",
-            "    Show how many requests are in the log.",
-            "RESET",
-            "    Empty the log.",
-        ),
-    )

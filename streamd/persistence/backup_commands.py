@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import command, container
 from streamd.persistence.keeper import Persistence
 
@@ -72,26 +72,18 @@ def backup_cleanup(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-@command(
-    "BACKUP HELP", arity=2, group="server", flags="loading stale", since=SINCE,
-    summary="Lists the subcommands of BACKUP.",
+declare_help(
+    "BACKUP", "server", SINCE,
+    "START",
+    "    Begin a backup.",
+    "SEAL",
+    "    End it: it has the data as of now.",
+    "STATUS",
+    "    Its state, why it failed, and its times.",
+    "LIST",
+    "    The files of a sealed backup.",
+    "ABORT",
+    "    Give up the backup that is in progress.",
+    "CLEANUP",
+    "    Delete the files.",
 )  # fmt: skip
-def backup_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "START",
-            "    Begin a backup.",
-            "SEAL",
-            "    End it: it has the data as of now.",
-            "STATUS",
-            "    Its state, why it failed, and its times.",
-            "LIST",
-            "    The files of a sealed backup.",
-            "ABORT",
-            "    Give up the backup that is in progress.",
-            "CLEANUP",
-            "    Delete the files.",
-        ),
-    )

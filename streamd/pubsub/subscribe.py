@@ -7,7 +7,7 @@ only maps commands to the hub. Behaviour: Redis 8.6.
 from __future__ import annotations
 
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import ChannelsAt, KeysAt, command, container, multiple, optional, pattern, string
 from streamd.engine.glob import Glob
 from streamd.errors import CommandError
@@ -150,7 +150,8 @@ def pubsub_shardnumsub(ctx: ServerContext, args: list[bytes]) -> None:
     _write_counts(ctx, ctx.get(Hub).shard_channels, args[2:])
 
 
-PUBSUB_HELP = (
+declare_help(
+    "PUBSUB", "pubsub", "6.2.0",
     "CHANNELS [<pattern>]",
     "    Return the channels with subscribers, all or those that match.",
     "NUMPAT",
@@ -161,12 +162,4 @@ PUBSUB_HELP = (
     "    Return the shard channels with subscribers, all or those that match.",
     "SHARDNUMSUB [<shardchannel> ...]",
     "    Return how many are subscribed to each shard channel.",
-)
-
-
-@command(
-    "PUBSUB HELP", arity=2, group="pubsub", flags="loading stale", since="6.2.0",
-    summary="Lists the subcommands of PUBSUB.",
 )  # fmt: skip
-def pubsub_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(ctx.reply, args, PUBSUB_HELP)

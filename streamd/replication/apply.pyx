@@ -35,7 +35,7 @@ from streamd.core.context cimport act_for
 from streamd.core.dispatch cimport BUSY, HAS_MONITORS, PAUSED, REFUSING, Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.redaction import redacted
-from streamd.core.route cimport ADMIN, SKIP_MONITOR, Route
+from streamd.core.route cimport ADMIN, FAILED, SKIP_MONITOR, Route
 from streamd.engine.database cimport Database
 from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, ReplicationError, StreamLostError
 from streamd.protocol.reply cimport ReplyWriter
@@ -286,9 +286,8 @@ cdef class PrimaryClient(Client):
         if not isinstance(error, CommandError):
             log.exception("Unexpected error while running a command of the primary", exc_info=error)
             text = INTERNAL_ERROR
-        route.failed_calls += 1
         dispatcher.unexpected_errors += 1
-        dispatcher.count_error(text)
+        dispatcher.count_error(route, FAILED, text)
         self.follower.stream_error(text, route.command.full_name, args)
         return 0
 

@@ -34,7 +34,7 @@ from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.dispatch cimport FENCED, Dispatcher
-from streamd.core.route cimport SEES_DATA, WRITE, Route
+from streamd.core.route cimport FAILED, SEES_DATA, WRITE, Route
 
 from streamd.core.info import Fields
 from streamd.errors import TOO_FEW_REPLICAS, ConfigError
@@ -416,7 +416,7 @@ cdef class Durability(Capability):
             client.reply.truncate(<size_t>client.sendable)
             client.sendable = -1
             for _ in range(count):
-                self.dispatcher.answer_error(client, UNKNOWN)
+                self.dispatcher.answer_error(client, None, FAILED, UNKNOWN)
             client.send_later()
         self.holds.clear()
         return 0

@@ -1,9 +1,7 @@
-"""The shape of a stream over time: entries, gaps and numbers, in a hundred or so bins. With Spark and without it.
+"""The shape of a stream over time: entries, gaps and numbers, in a hundred or so bins.
 
-    read_profile(connection, stream, ...)   reads the entries itself, newest first, up to a limit; some 3 us each
-    frame_profile(frame, ...)               the same of a batch frame, of whatever size: Spark counts and returns a few rows
-
-Both give the same Profile for the same entries. A gap is the time between two neighbours, and belongs to the bin of the
+`read_profile` reads the entries, newest first, up to a limit, in some 3 us each; spark/frames.py finds the same Profile in a
+frame of any size. A gap is the time between two neighbours, and belongs to the bin of the
 later one.
 """
 
@@ -15,15 +13,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamd.client.connection import Connection
 from streamd.client.key_names import stream_key, stream_name
 from streamd.client.points import MAX_ID, MIN_ID, format_entry_id, parse_entry_id
 from streamd.report.field_numbers import find_number
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "GAP_EDGES_MS",

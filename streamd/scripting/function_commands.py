@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import command, container, oneof, optional, string, token
 from streamd.engine.glob import Glob
 from streamd.errors import CommandError
@@ -189,31 +189,23 @@ def function_kill(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-@command(
-    "FUNCTION HELP", arity=2, group="scripting", flags="loading stale", since="7.0.0",
-    complexity="O(1)", summary="Lists the subcommands of FUNCTION.",
+declare_help(
+    "FUNCTION", "scripting", "7.0.0",
+    "DELETE <library-name>",
+    "    Remove a library and its functions.",
+    "DUMP",
+    "    All libraries as a payload for RESTORE.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Remove all libraries.",
+    "KILL",
+    "    End a function that has been running for too long and has not written anything.",
+    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+    "    The libraries and their functions; WITHCODE: their code, too.",
+    "LOAD [REPLACE] <code>",
+    "    Load a library; REPLACE: it may take the place of one with the same name.",
+    "RESTORE <payload> [FLUSH|APPEND|REPLACE]",
+    "    Add the libraries of a payload. FLUSH: remove all others first; APPEND, the default: none may be there",
+    "    already; REPLACE: those that are there give way.",
+    "STATS",
+    "    The function that runs, and how many libraries and functions there are.",
 )  # fmt: skip
-def function_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "DELETE <library-name>",
-            "    Remove a library and its functions.",
-            "DUMP",
-            "    All libraries as a payload for RESTORE.",
-            "FLUSH [ASYNC|SYNC]",
-            "    Remove all libraries.",
-            "KILL",
-            "    End a function that has been running for too long and has not written anything.",
-            "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
-            "    The libraries and their functions; WITHCODE: their code, too.",
-            "LOAD [REPLACE] <code>",
-            "    Load a library; REPLACE: it may take the place of one with the same name.",
-            "RESTORE <payload> [FLUSH|APPEND|REPLACE]",
-            "    Add the libraries of a payload. FLUSH: remove all others first; APPEND, the default: none may be there",
-            "    already; REPLACE: those that are there give way.",
-            "STATS",
-            "    The function that runs, and how many libraries and functions there are.",
-        ),
-    )

@@ -14,8 +14,8 @@ from streamd.core.dispatch cimport FENCED, FEW_REPLICAS, FOLLOWING, MEMORY_LIMIT
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.capability cimport Capability
 from streamd.core.route cimport (
-    AT_ONCE, DENY_OOM, FOR_SUBSCRIBERS, MAY_REPLICATE, NO_AUTH, NO_MULTI, NO_SCRIPT, READ_ONLY, RUNS_SCRIPT, SEES_DATA,
-    STALE, WRITE, Route,
+    AT_ONCE, DENY_OOM, FAILED, FOR_SUBSCRIBERS, MAY_REPLICATE, NO_AUTH, NO_MULTI, NO_SCRIPT, READ_ONLY, REFUSED,
+    RUNS_SCRIPT, SEES_DATA, STALE, WRITE, Route,
 )
 from streamd.errors import OUT_OF_MEMORY, TOO_FEW_REPLICAS, CommandError
 from streamd.memory.eviction import Eviction
@@ -88,6 +88,8 @@ cdef class ScriptHost:
         if self.actor is None:
             self.actor = Client(dispatcher)
             self.actor._address = "lua"
+        self.actor.act_for(caller)
+        self.actor.reply.resp = 2
         self.caller = caller
         self.kind = kind
         self.name = name
@@ -99,8 +101,6 @@ cdef class ScriptHost:
         self.started_us = monotonic_us()
         self.outer = dispatcher.context.frame()
         dispatcher.context.in_transaction = True
-        self.actor.act_for(caller)
-        self.actor.reply.resp = 2
         return 0
 
     cdef str find_first_refusal(self, int flags, bint is_read_only):
@@ -140,9 +140,7 @@ cdef class ScriptHost:
 
     cdef int count_failure(self, list args) except -1:
         """The reply to a request that ran a script has an error in it."""
-        cdef Route route = self.dispatcher.routes.find(args)
-        route.failed_calls += 1
-        return 0
+        return self.dispatcher.count_error(self.dispatcher.routes.find(args), FAILED, None)
 
     cdef int command(self, list args) except -1:
         """Run a command for the script; its reply is in `actor.reply`. Raises CommandError if it may not run."""
@@ -201,9 +199,7 @@ cdef class ScriptHost:
 
     cdef int reject(self, Route route, str text) except -1:
         """Count and raise an error."""
-        if route is not None:
-            route.rejected_calls += 1
-        self.dispatcher.answer_error(self.actor, text)
+        self.dispatcher.answer_error(self.actor, route, REFUSED, text)
         raise CommandError(text)
 
     cdef str may_call(self, list args):

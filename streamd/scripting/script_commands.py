@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError
 from streamd.scripting.scripts import Scripts
@@ -72,24 +72,16 @@ def script_debug(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-@command(
-    "SCRIPT HELP", arity=2, group="scripting", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of SCRIPT.",
+declare_help(
+    "SCRIPT", "scripting", "5.0.0",
+    "DEBUG NO",
+    "    Run scripts without a debugger. There is none.",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    Which scripts are known.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Forget all scripts.",
+    "KILL",
+    "    End a script that has been running for too long and has not written anything.",
+    "LOAD <script>",
+    "    Make a script known, and return its SHA1.",
 )  # fmt: skip
-def script_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "DEBUG NO",
-            "    Run scripts without a debugger. There is none.",
-            "EXISTS <sha1> [<sha1> ...]",
-            "    Which scripts are known.",
-            "FLUSH [ASYNC|SYNC]",
-            "    Forget all scripts.",
-            "KILL",
-            "    End a script that has been running for too long and has not written anything.",
-            "LOAD <script>",
-            "    Make a script known, and return its SHA1.",
-        ),
-    )

@@ -29,6 +29,7 @@ import os
 
 from streamd.core.clock cimport monotonic_us
 from streamd.core.effects cimport EVERYWHERE, FILES, NOWHERE, REPLICAS
+from streamd.core.route cimport FAILED
 from streamd.process.log import VERBOSE
 from streamd.digests import sha1_hex
 from streamd.errors import INTERNAL_ERROR, CommandError
@@ -254,7 +255,7 @@ cdef class World:
         self.error = None
         self.has_error = True
         if not self.is_counted:
-            self.host.dispatcher.count_error(text)
+            self.host.dispatcher.count_error(None, FAILED, text)
         reply.error(text)
         return 0
 
@@ -333,7 +334,7 @@ cdef class World:
                 self.has_error = True
                 for text in errors:
                     if text is not None:
-                        self.host.dispatcher.count_error(<str>text)
+                        self.host.dispatcher.count_error(None, FAILED, <str>text)
                 errors.clear()
         except CommandError as error:
             errors.clear()

@@ -7,7 +7,7 @@ import time
 
 from streamd.core.context import BlockRequest
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, ConfigError, OptionSyntaxError, SettledError, UnknownSettingError, printable
@@ -110,25 +110,17 @@ def config_resetstat(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-@command(
-    "CONFIG HELP", arity=2, group="server", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of CONFIG.",
+declare_help(
+    "CONFIG", "server", "5.0.0",
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET <directive> <value>",
+    "    Set the configuration <directive> to <value>.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+    "REWRITE",
+    "    Rewrite the configuration file.",
 )  # fmt: skip
-def config_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(
-        ctx.reply,
-        args,
-        (
-            "GET <pattern>",
-            "    Return parameters matching the glob-like <pattern> and their values.",
-            "SET <directive> <value>",
-            "    Set the configuration <directive> to <value>.",
-            "RESETSTAT",
-            "    Reset statistics reported by the INFO command.",
-            "REWRITE",
-            "    Rewrite the configuration file.",
-        ),
-    )
 
 
 # --- INFO, TIME ----------------------------------------------------------------------------------------------------

@@ -349,7 +349,7 @@ METRICS = (
     ),
     setting(
         "metrics-bind", Words(16), ("127.0.0.1", "-::1"), apply="listen-metrics",
-        doc="Addresses of that port. Anyone who can connect to it can read the names of streams, groups and consumers.",
+        doc="Addresses of that port. It serves without a password: anyone who can connect can read the names of streams, groups and consumers.",
     ),
     text(
         "metrics-hosts", "",
@@ -620,7 +620,7 @@ declare(
     ),
     memory(
         "lua-memory-limit", 1 << 30, unit="bytes", apply="refresh",
-        doc="Memory limit of scripts, and another of the same size of functions; 0: no limit, as in Redis.",
+        doc="Memory limit of all scripts together. Functions have another one, of the same size. 0: no limit, as in Redis.",
     ),
 )  # fmt: skip
 

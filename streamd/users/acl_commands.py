@@ -11,7 +11,7 @@ import time
 
 from streamd.core.args import integer as read_integer
 from streamd.core.dispatch import ServerContext
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.host import Host
 from streamd.core.spec import (
     ACL_CATEGORIES,
@@ -304,7 +304,8 @@ def acl_save(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-ACL_HELP = (
+declare_help(
+    "ACL", "server", "6.0.0",
     "CAT [<category>]",
     "    List the categories of commands, or the commands of one.",
     "DELUSER <username> [<username> ...]",
@@ -329,11 +330,4 @@ ACL_HELP = (
     "    List the names of all users.",
     "WHOAMI",
     "    Show the name of this connection's user.",
-)
-
-
-@command(
-    "ACL HELP", arity=2, group="server", flags="loading stale", since="6.0.0", summary="Lists the subcommands of ACL."
-)
-def acl_help(ctx: ServerContext, args: list[bytes]) -> None:
-    write_help(ctx.reply, args, ACL_HELP)
+)  # fmt: skip

@@ -17,7 +17,7 @@ from streamd.values.streams.arguments cimport (
 from streamd.values.streams.group cimport Group, new_group
 from streamd.values.streams.stream cimport Stream
 
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import KeysAt, command, container, integer, key, oneof, optional, string, token
 from streamd.errors import BusyGroupError, CommandError, printable
 
@@ -188,7 +188,8 @@ def xgroup_delconsumer(Context ctx not None, list args not None):
     ctx.reply.integer(max(0, pending))
 
 
-GROUP_HELP = (
+declare_help(
+    "XGROUP", "stream", "5.0.0",
     "CREATE <key> <group> <id|$> [MKSTREAM] [ENTRIESREAD <count>]",
     "    Make a group that reads what comes after the ID; $ is the last ID of the stream.",
     "    MKSTREAM makes an empty stream when the key does not exist.",
@@ -202,11 +203,3 @@ GROUP_HELP = (
     "SETID <key> <group> <id|$> [ENTRIESREAD <count>]",
     "    Let a group read on after another ID.",
 )
-
-
-@command(
-    "XGROUP HELP", arity=2, group="stream", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of XGROUP.",
-)  # fmt: skip
-def xgroup_help(Context ctx not None, list args not None):
-    write_help(ctx.reply, args, GROUP_HELP)

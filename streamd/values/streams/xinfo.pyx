@@ -17,7 +17,7 @@ from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport PelCursor, PelRecord, delivered_ms, pel_next, pel_seek
 from streamd.values.streams.stream cimport Stream
 
-from streamd.core.help import write_help
+from streamd.core.help import declare_help
 from streamd.core.spec import KeysAt, block, command, container, integer, key, optional, string, token
 from streamd.errors import CommandError, NoSuchKeyError, printable
 
@@ -237,7 +237,8 @@ def xinfo_consumers(Context ctx not None, list args not None):
         number(reply, b"inactive", -1 if consumer.active_ms < 0 else max(0, ctx.now_ms - consumer.active_ms))
 
 
-INFO_HELP = (
+declare_help(
+    "XINFO", "stream", "5.0.0",
     "CONSUMERS <key> <group>",
     "    List the consumers of a group.",
     "GROUPS <key>",
@@ -245,11 +246,3 @@ INFO_HELP = (
     "STREAM <key> [FULL [COUNT <count>]]",
     "    Tell about a stream; with FULL about its entries, groups and consumers too, the first <count> of each.",
 )
-
-
-@command(
-    "XINFO HELP", arity=2, group="stream", flags="loading stale", since="5.0.0",
-    summary="Lists the subcommands of XINFO.",
-)  # fmt: skip
-def xinfo_help(Context ctx not None, list args not None):
-    write_help(ctx.reply, args, INFO_HELP)
