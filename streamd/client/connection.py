@@ -15,21 +15,22 @@ coders.
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
-from streamd.client.options import Address, ConnectionOptions
 from streamd.client.place import CertificateFileError, Place, open_socket
 from streamd.client.reply_reader import ReplyReader
 from streamd.client.reply_types import UNREAD, Push
 from streamd.errors import ProtocolError
 from streamd.protocol.request_bytes import encode_request
+
+if TYPE_CHECKING:  # the prompt and health checks start at once, without options
+    from streamd.client.options import Address, ConnectionOptions
 
 __all__ = [
     "Attempts",
@@ -312,6 +313,8 @@ class Attempts:
         if self._failures >= options.retries and now >= self._deadline:
             return False
         self._failures += 1
+        import random
+
         # Partly random, so that the tasks of a job do not reconnect all at once.
         time.sleep(self._wait_ms / 1000 * random.uniform(0.5, 1.0))
         self._wait_ms = min(self._wait_ms * 2, options.retry_max_backoff_ms)
@@ -379,6 +382,8 @@ def _greeted(
 
 def _open_primary(options: ConnectionOptions) -> Connection:
     """Ask the Sentinels, in order, for the primary, and connect to the first one that reports itself as primary."""
+    from streamd.client.options import Address
+
     name = options.sentinel_master or ""
     failures: list[str] = []
     strangers = 0
