@@ -49,6 +49,21 @@ def console(new_streamd: StartServer) -> Callable[..., tuple[redis.Redis, Visito
     return start
 
 
+@pytest.fixture(scope="module")
+def shared_port(new_shared_node: StartServer) -> tuple[int, int]:
+    """The ports of a server that allows writes in its console, one for all tests that configure nothing."""
+    port = free_port()
+    return new_shared_node("streamd", http_port=str(port), http_allow_writes="yes").port, port
+
+
+@pytest.fixture
+def shared_console(shared_port: tuple[int, int]) -> tuple[redis.Redis, Visitor]:
+    """A client of that server, emptied, and a visitor of its console."""
+    client = redis.Redis(port=shared_port[0], protocol=2, decode_responses=True)
+    client.flushall()
+    return client, Visitor(shared_port[1])
+
+
 def with_group(client: redis.Redis, entries: int = 10, read: int = 3) -> list[str]:
     """A stream with a group of which `alice` has read some; their IDs."""
     for number in range(entries):
@@ -215,8 +230,8 @@ def answer_to(sock: socket.socket) -> bytes:
         ({"Sec_Fetch_Site": "none"}, 200),
     ],
 )
-def test_only_the_consoles_own_page_may_read(console: Any, headers: dict[str, str], status: int) -> None:
-    client, visitor = console()
+def test_only_the_consoles_own_page_may_read(shared_console: Any, headers: dict[str, str], status: int) -> None:
+    client, visitor = shared_console
     with client:
         visitor.log_in()
         visitor.ask("GET", "/api/overview", **headers)
@@ -248,9 +263,9 @@ def test_a_name_of_the_machine_can_be_allowed(console: Any) -> None:
     ],
 )
 def test_only_the_consoles_own_page_may_change_things(
-    console: Any, headers: dict[str, str | None], status: int
+    shared_console: Any, headers: dict[str, str | None], status: int
 ) -> None:
-    client, visitor = console(http_allow_writes="yes")
+    client, visitor = shared_console
     with client:
         client.xadd("orders", {"a": 1})
         visitor.log_in()

@@ -248,7 +248,10 @@ def test_what_is_changed_is_young_with_lrm(mode: str, pair: Pair) -> None:
     """
     script = [f"CONFIG SET maxmemory-policy allkeys-lrm\nCLIENT NO-TOUCH {mode}"]
     script += [made.format(key) for key in keys]
-    pair.run_text("\n".join([*script, "DEBUG SLEEP 2.2"]))
+    pair.run_text("\n".join(script))
+    for wire in pair.wires:
+        wire.send("DEBUG", "SLEEP", "2.2")
+    assert [wire.read().value for wire in pair.wires] == [b"OK", b"OK"]
     is_old = [
         [
             (line, wire.pipeline([line.format(key).split(), ("OBJECT", "IDLETIME", key)])[1].value > 1)
