@@ -328,7 +328,6 @@ CLIENT_TYPES = {
 
 OUTPUT_CLASSES = ("normal", "replica", "pubsub")
 """The types by their numbers in the server."""
-REPLICA_CLASS = OUTPUT_CLASSES.index("replica")
 
 
 def _now() -> float:

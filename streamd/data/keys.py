@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from streamd.core.args import database_index
 from streamd.core.args import integer as read_integer
 from streamd.core.context import BlockRequest, Context
+from streamd.core.help import declare_help
 from streamd.core.spec import (
     KeysAt,
     command,
@@ -591,8 +592,8 @@ def object_freq(ctx: Context, args: list[bytes]) -> None:
     )
 
 
-OBJECT_HELP = (
-    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+declare_help(
+    "OBJECT", "generic", "6.2.0",
     "ENCODING <key>",
     "    The way in which Redis would store what the key holds.",
     "FREQ <key>",
@@ -601,16 +602,4 @@ OBJECT_HELP = (
     "    Seconds since the key was last used.",
     "REFCOUNT <key>",
     "    References to what the key holds.",
-    "HELP",
-    "    This text.",
-)
-
-
-@command(
-    "OBJECT HELP", arity=2, group="generic", flags="loading stale", since="6.2.0",
-    summary="Lists the subcommands of OBJECT.",
 )  # fmt: skip
-def object_help(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.array(len(OBJECT_HELP))
-    for line in OBJECT_HELP:
-        ctx.reply.simple(line)

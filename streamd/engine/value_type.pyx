@@ -14,7 +14,7 @@ A type may be written in Python: the compiled methods call what overrides them.
 
 from libc.stdlib cimport calloc
 
-__all__ = ["ValueType", "find_type", "register", "registered_types", "type_of"]
+__all__ = ["ValueType", "register", "registered_types", "type_of"]
 
 value_types = <TypeTable *>calloc(1, sizeof(TypeTable))
 if value_types is NULL:
@@ -153,11 +153,6 @@ cdef list KEPT = []     # the types in the table, which only borrows them
 def type_of(value):
     """The type of a value; TypeError when there is none."""
     return type_at(number_of(value))
-
-
-def find_type(bytes name not None):
-    """The type with a name, or None."""
-    return next((type for type in registered_types() if type.name == name), None)
 
 
 cdef int refuse_value(object value) except -1:

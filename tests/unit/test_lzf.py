@@ -7,8 +7,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.compiled import compiled
 
-from streamd.persistence.rdb.lzf import compress, expand
+lzf = compiled("lzf")
+compress, expand = lzf.compress, lzf.expand
 
 repetitive = st.lists(st.sampled_from([b"a", b"b", b"abc", b"\0" * 9, b"0123456789" * 40]), max_size=60).map(b"".join)
 anything = st.one_of(st.binary(max_size=2000), repetitive)

@@ -15,9 +15,7 @@ incompressible data costs little.
 The decoder trusts nothing: whatever the bytes are, it reads and writes only inside the two blocks.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from *:
@@ -31,7 +29,7 @@ cdef extern from *:
     """
     unsigned int alike "streamd_alike"(uint64_t difference) nogil
 
-__all__ = ["compress", "expand"]
+__all__ = []
 
 cdef enum:
     MOST_LITERALS = 32
@@ -253,36 +251,3 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
             copy_back(out, back, length, <size_t>(stop - out))
         out += length
     return out == stop
-
-
-def compress(bytes data not None, room=None):
-    """The compressed bytes, or None when they would be more than `room`, by default the bytes of `data`. O(n)."""
-    cdef size_t size = <size_t>PyBytes_GET_SIZE(data)
-    cdef size_t most = size if room is None else room
-    cdef size_t done
-    cdef uint8_t *out = <uint8_t *>malloc(most + 1)
-    cdef LzfTable *table = <LzfTable *>calloc(1, sizeof(LzfTable))
-    if out is NULL or table is NULL:
-        free(out)
-        free(table)
-        raise MemoryError
-    try:
-        done = lzf_compress(table, <const uint8_t *>PyBytes_AS_STRING(data), size, out, most)
-        if done or not size:
-            return PyBytes_FromStringAndSize(<char *>out, <Py_ssize_t>done)
-        return None
-    finally:
-        free(out)
-        free(table)
-
-
-def expand(bytes data not None, size_t expected):
-    """The bytes that were compressed, or None when they are not exactly `expected`, or cannot be. O(expected)."""
-    cdef size_t size = <size_t>PyBytes_GET_SIZE(data)
-    cdef bytes out
-    if expected > size * LZF_GROWTH:
-        return None
-    out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>expected)
-    if lzf_expand(<const uint8_t *>PyBytes_AS_STRING(data), size, <uint8_t *>PyBytes_AS_STRING(out), expected):
-        return out
-    return None
