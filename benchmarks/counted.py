@@ -31,7 +31,7 @@ import uvloop
 from benchmarks.load import make_request
 from streamd.core.client import Client
 from streamd.core.effects import Effect
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.reader import AofReader
 from streamd.persistence.rdb.read import RdbReader

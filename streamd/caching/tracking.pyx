@@ -191,7 +191,7 @@ cdef class Tracking(Capability):
 
     def refresh(self):
         """Observe changed keys only while some client tracks."""
-        self.dispatcher.keyspace.observe(self, self.is_used())
+        self.dispatcher.key_changes.observe(self, self.is_used())
 
     cdef bint is_used(self) noexcept:
         """Whether it matters that a key changes."""

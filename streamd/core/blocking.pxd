@@ -4,10 +4,10 @@
 cimport cython
 from cpython.object cimport PyObject
 
-from streamd.core.context cimport BlockRequest
-from streamd.engine.database cimport Database
 from streamd.core.client cimport Client, ClientHost
+from streamd.core.context cimport BlockRequest
 from streamd.core.route cimport Route
+from streamd.keyspace.database cimport Database
 
 
 cdef struct Place:

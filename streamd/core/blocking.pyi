@@ -4,7 +4,7 @@ from typing import Self, final
 
 from streamd.core.client import Client, ClientHost
 from streamd.core.context import BlockRequest
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 
 @final
 class Blocked:

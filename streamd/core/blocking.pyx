@@ -29,11 +29,11 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX
 
-from streamd.core.context cimport BlockRequest
-from streamd.core.route cimport FAILED, Route
-from streamd.engine.database cimport Database
 from streamd.core.client cimport Client, ClientHost
 from streamd.core.clock cimport monotonic_us
+from streamd.core.context cimport BlockRequest
+from streamd.core.route cimport FAILED, Route
+from streamd.keyspace.database cimport Database
 
 __all__ = ["Blocked", "BlockedClients", "Waiters"]
 

@@ -125,19 +125,19 @@ cdef class Capability:
     # --- Keys ------------------------------------------------------------------------------------------------------
 
     cdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
-        """A keyspace event of a wanted class (`Keyspace.publisher`)."""
+        """A keyspace event of a wanted class (`KeyChanges.publisher`)."""
         return 0
 
     cdef int key_touched(self, object db, bytes key, bint by_server) except -1:
-        """A key has changed (`Keyspace.observers`); `by_server`: it has expired or been evicted."""
+        """A key has changed (`KeyChanges.observers`); `by_server`: it has expired or been evicted."""
         return 0
 
     cdef int flushing(self, object db) except -1:
-        """All keys of a database are about to be removed (`Keyspace.observers`)."""
+        """All keys of a database are about to be removed (`KeyChanges.observers`)."""
         return 0
 
     cdef int swapping(self, object db, object other) except -1:
-        """Two databases are about to be swapped (`Keyspace.observers`)."""
+        """Two databases are about to be swapped (`KeyChanges.observers`)."""
         return 0
 
     def permissions_change(self):

@@ -2,7 +2,7 @@
 """A connection and what the server keeps for it. See client.pyx."""
 
 from streamd.core.route cimport Failure, Route
-from streamd.engine.database cimport Database
+from streamd.keyspace.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
 

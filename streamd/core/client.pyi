@@ -5,7 +5,7 @@ from typing import Any, Self
 from typing_extensions import disjoint_base
 
 from streamd.core.identity import Identity
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
 

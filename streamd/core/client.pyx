@@ -13,10 +13,10 @@ from libc.stdint cimport SIZE_MAX
 
 import socket
 
-from streamd.engine.database cimport Database
+from streamd.core.clock cimport monotonic_us, wall_us
+from streamd.keyspace.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
-from streamd.core.clock cimport monotonic_us, wall_us
 
 __all__ = ["CLIENT_STATES", "Client", "ClientHost", "Outflow"]
 

@@ -4,7 +4,7 @@
 cimport cython
 
 from streamd.core.question cimport Question
-from streamd.engine.database cimport Database
+from streamd.keyspace.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 
 

@@ -5,7 +5,7 @@ from typing_extensions import disjoint_base
 
 from streamd.core.client import Client
 from streamd.core.question import Question
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.settings.config import Config
 

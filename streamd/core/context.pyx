@@ -29,6 +29,8 @@ cdef class BlockRequest:
 
     def __cinit__(self, list keys not None, list args not None, long long timeout_ms, Question question=None,
                   long long ready_at_ms=-1, object timeout_reply=None, bint can_unblock=True):
+        if keys and question is None:
+            raise ValueError("a request that waits for keys needs a question")
         self.keys = keys
         self.args = args
         self.timeout_ms = timeout_ms

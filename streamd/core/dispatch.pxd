@@ -7,11 +7,11 @@ from streamd.core.blocking cimport BlockedClients
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context, Frame
-from streamd.core.keyspace cimport Keyspace
+from streamd.core.key_changes cimport KeyChanges
 from streamd.core.route cimport Failure, Route, Routes
 from streamd.core.transaction cimport Transactions
 from streamd.core.turn cimport Turn
-from streamd.engine.database cimport Database
+from streamd.keyspace.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 
 
@@ -55,7 +55,7 @@ cdef class Dispatcher(Turn):
     cdef bint has_many_codes          # there were too many codes: none is counted any more
     cdef readonly BlockedClients blocked
     cdef readonly Transactions transactions
-    cdef readonly Keyspace keyspace
+    cdef readonly KeyChanges key_changes
     cdef readonly tuple capabilities  # of Capability
     cdef tuple greeting               # those that implement `client_connected`
     cdef tuple leaving                # ... and with `client_gone`

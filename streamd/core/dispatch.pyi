@@ -8,12 +8,12 @@ from streamd.core.blocking import BlockedClients
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.context import Context
-from streamd.core.keyspace import Keyspace
+from streamd.core.key_changes import KeyChanges
 from streamd.core.route import Route, Routes
 from streamd.core.spec import Command
 from streamd.core.transaction import Transactions
 from streamd.core.turn import Turn
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.protocol.reply import ReplyWriter
 
 SERVER_STATES: dict[str, int]
@@ -35,7 +35,7 @@ class Dispatcher(Turn):
     def counters(self) -> tuple[float, ...]: ...
     blocked: BlockedClients
     transactions: Transactions
-    keyspace: Keyspace
+    key_changes: KeyChanges
     capabilities: tuple[Capability, ...]
     monitor: Capability | None
     trusts_scripts: bool

@@ -38,14 +38,14 @@ from streamd.core.clock cimport monotonic_us, wall_ms
 from streamd.core.context cimport BlockRequest, Context, Frame, act_for
 from streamd.core.effects cimport EVERYWHERE, REPLICAS, Effects
 from streamd.core.histogram cimport Histogram
-from streamd.core.keyspace cimport Keyspace
+from streamd.core.key_changes cimport KeyChanges
 from streamd.core.redaction import redacted
 from streamd.core.route cimport (
     ADMIN, AT_ONCE, DENY_OOM, FAILED, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, REFUSED, RUNS_SCRIPT, SEES_DATA,
     SKIP_MONITOR, WRITE, Failure, Route, Routes,
 )
 from streamd.core.transaction cimport Transaction, Transactions
-from streamd.engine.database cimport Database
+from streamd.keyspace.database cimport Database
 from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
 
@@ -148,13 +148,13 @@ cdef class Dispatcher(Turn):
         self.ready = {}
         self.blocked = BlockedClients(self, loop)
         self.effects = Effects(self, self.context)
-        self.keyspace = Keyspace(self, self.effects)
-        self.transactions = Transactions(self, self.keyspace)
+        self.key_changes = KeyChanges(self, self.effects)
+        self.transactions = Transactions(self, self.key_changes)
         self.slow_us = INT64_MAX
         self.take_capabilities(())
         for db in databases:
             db.ready = self.ready
-            db.listener = self.keyspace
+            db.listener = self.key_changes
 
     # --- Capabilities ---------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.dispatch import Dispatcher
 from streamd.core.spec import CommandTable
-from streamd.engine.database import Database
-from streamd.engine.lazyfree import LazyFree
+from streamd.keyspace.database import Database
+from streamd.keyspace.lazyfree import LazyFree
 from streamd.process.supervisor import Supervisor
 from streamd.settings.config import Config
 

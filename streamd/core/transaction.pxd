@@ -5,7 +5,7 @@ cimport cython
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client, ClientHost
-from streamd.core.keyspace cimport Keyspace
+from streamd.core.key_changes cimport KeyChanges
 from streamd.core.route cimport Route
 
 
@@ -25,7 +25,7 @@ cdef class Transaction:
 @cython.final
 cdef class Transactions(Capability):
     cdef ClientHost host
-    cdef Keyspace keyspace
+    cdef KeyChanges key_changes
     cdef dict watched                    # (database, key) -> {client: None}, from WATCH
     cdef readonly int watching_clients   # clients that watch at least one key
 

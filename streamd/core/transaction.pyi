@@ -2,9 +2,9 @@ from typing import final
 
 from streamd.core.capability import Capability
 from streamd.core.client import Client, ClientHost
-from streamd.core.keyspace import Keyspace
+from streamd.core.key_changes import KeyChanges
 from streamd.core.route import Route
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 
 @final
 class Transaction:
@@ -15,7 +15,7 @@ class Transaction:
 @final
 class Transactions(Capability):
     watching_clients: int
-    def __init__(self, host: ClientHost, keyspace: Keyspace) -> None: ...
+    def __init__(self, host: ClientHost, key_changes: KeyChanges) -> None: ...
     @property
     def total_watched_keys(self) -> int: ...
     def begin(self, client: Client) -> None: ...

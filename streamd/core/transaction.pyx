@@ -14,10 +14,10 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, Client, ClientHost
 from streamd.core.info import Fields
-from streamd.core.keyspace cimport Keyspace
+from streamd.core.key_changes cimport KeyChanges
 from streamd.core.route cimport Route
-from streamd.engine.database cimport Database
 from streamd.heap cimport count_object
+from streamd.keyspace.database cimport Database
 
 __all__ = ["Transaction", "Transactions"]
 
@@ -74,9 +74,9 @@ cdef class Transactions(Capability):
         ),
     }
 
-    def __init__(self, ClientHost host not None, Keyspace keyspace not None):
+    def __init__(self, ClientHost host not None, KeyChanges key_changes not None):
         self.host = host
-        self.keyspace = keyspace
+        self.key_changes = key_changes
         self.watched = {}
 
     def begin(self, Client client not None):
@@ -118,7 +118,7 @@ cdef class Transactions(Capability):
         client.watched[place] = db.is_overdue(key)
         self.watched.setdefault(place, {})[client] = None
         client.hold_name(key)
-        self.keyspace.observe(self, True)
+        self.key_changes.observe(self, True)
 
     def unwatch(self, Client client not None):
         """Clear a client's watched keys and its dirty flag."""
@@ -139,7 +139,7 @@ cdef class Transactions(Capability):
         client.watched = None
         self.watching_clients -= 1
         if not self.watched:
-            self.keyspace.observe(self, False)
+            self.key_changes.observe(self, False)
         return 0
 
     def is_stale(self, Client client not None):

@@ -24,13 +24,13 @@ from streamd.core.enabled import check_enabled
 from streamd.core.help import write_help
 from streamd.core.host import Host
 from streamd.core.spec import command
-from streamd.data.expiry import Expiry
 from streamd.debug import crash
 from streamd.digests import add, chain
-from streamd.engine.database import Database
-from streamd.engine.value_type import type_of
 from streamd.errors import MUST_BE_POSITIVE, CommandError, NoSuchKeyError, one_line, printable
 from streamd.integers import INT64_MAX
+from streamd.keyspace.commands.expiry import Expiry
+from streamd.keyspace.database import Database
+from streamd.keyspace.value_type import type_of
 from streamd.persistence.keeper import Persistence
 from streamd.replication.replication import Replication
 from streamd.settings.config import Config
@@ -242,37 +242,37 @@ def _keeping_expired(ctx: ServerContext) -> Iterator[None]:
         db.keeps_expired = False
 
 
-def _slot(ctx: ServerContext, key: bytes) -> Any:
-    """The slot of a key; raises NoSuchKeyError."""
-    slot = ctx.db.slot(key)
-    if slot is None:
+def _record(ctx: ServerContext, key: bytes) -> Any:
+    """The record of a key; raises NoSuchKeyError."""
+    record = ctx.db.record(key)
+    if record is None:
         raise NoSuchKeyError
-    return slot
+    return record
 
 
 @subcommand(b"OBJECT", 3)
 def object_(ctx: ServerContext, args: list[bytes]) -> None:
     """Address and encoding of a value. The serialized length is its type's estimate."""
     with _keeping_expired(ctx):
-        slot = _slot(ctx, args[2])
-    length = slot.type.serialized_length(slot.value)
-    seconds = slot.accessed_ms // 1000
-    idle_s = max(0, ctx.now_ms - slot.accessed_ms) // 1000
+        record = _record(ctx, args[2])
+    length = record.type.serialized_length(record.value)
+    seconds = record.accessed_ms // 1000
+    idle_s = max(0, ctx.now_ms - record.accessed_ms) // 1000
     ctx.reply.simple(
-        f"Value at:{id(slot.value):#x} refcount:1 encoding:{slot.encoding.decode()} serializedlength:{length}"
+        f"Value at:{id(record.value):#x} refcount:1 encoding:{record.encoding.decode()} serializedlength:{length}"
         f" lru:{seconds & 0xFFFFFF} lru_seconds_idle:{idle_s}"
     )
 
 
 @subcommand(b"LISTPACK", 3)
 def listpack(ctx: ServerContext, args: list[bytes]) -> None:
-    _slot(ctx, args[2])
+    _record(ctx, args[2])
     raise CommandError("ERR Not a listpack encoded object.")
 
 
 @subcommand(b"QUICKLIST", 3, 4)
 def quicklist(ctx: ServerContext, args: list[bytes]) -> None:
-    _slot(ctx, args[2])
+    _record(ctx, args[2])
     raise CommandError("ERR Not a quicklist encoded object.")
 
 
@@ -296,7 +296,7 @@ def _table(elements: int) -> str:
 
 @subcommand(b"HTSTATS-KEY", 3, 4)
 def htstats_key(ctx: ServerContext, args: list[bytes]) -> None:
-    _slot(ctx, args[2])
+    _record(ctx, args[2])
     raise CommandError("ERR The value stored at the specified key is not represented using an hash table")
 
 

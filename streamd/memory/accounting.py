@@ -21,8 +21,8 @@ from typing import NamedTuple
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields, human_size, ratio
-from streamd.engine.database import with_keys
 from streamd.heap import describe
+from streamd.keyspace.database import with_keys
 from streamd.memory.eviction import Eviction, MemoryReport
 
 __all__ = [

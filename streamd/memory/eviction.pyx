@@ -36,14 +36,14 @@ from posix.unistd cimport usleep
 
 import logging
 
-from streamd.engine.database cimport Database
-from streamd.engine.slot cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, Slot
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, KeyRecord
 from streamd.errors import OUT_OF_MEMORY
-from streamd.heap cimport heap_bytes
+from streamd.core.capability cimport Capability
 from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
-from streamd.core.capability cimport Capability
 from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED, Dispatcher
+from streamd.heap cimport heap_bytes
 from streamd.core.info import Fields
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
@@ -405,16 +405,16 @@ cdef class Eviction(Capability):
     cdef bint evict_one(self) except -1:
         """Evict the key with the lowest value; False when none may be evicted."""
         cdef Database db
-        cdef Slot slot
+        cdef KeyRecord record
         cdef long long used
         found = self.find_victim()
         if found is None:
             return False
-        db, slot = found
+        db, record = found
         db.now_ms = wall_ms()
-        db.evict(slot)
+        db.evict(record)
         used = self.used()
-        db.report_evicted(slot.key)
+        db.report_evicted(record.key)
         self.dispatcher.effects.finish_unit()
         used = self.used() - used
         if used > 0:
@@ -422,7 +422,7 @@ cdef class Eviction(Capability):
         return True
 
     cdef object find_victim(self):
-        """(database, slot) to evict next, or None."""
+        """(database, record) to evict next, or None."""
         if self.order == BY_TIME or self.order == BY_USES:
             return self.take_from_pool()
         if self.order == BY_CHANCE:
@@ -440,7 +440,7 @@ cdef class Eviction(Capability):
             db = self.databases[self.next_db]
             self.next_db = (self.next_db + 1) % <int>len(self.databases)
             if self.eligible(db):
-                return db, db.random_slot(self.is_volatile)
+                return db, db.random_record(self.is_volatile)
         return None
 
     cdef object find_first_to_expire(self):
@@ -449,33 +449,33 @@ cdef class Eviction(Capability):
         for db in self.databases:
             if db.deadline_count and (first is None or db.deadlines[0].at_ms < first.deadlines[0].at_ms):
                 first = db
-        return None if first is None else (first, <Slot>first.deadlines[0].slot)
+        return None if first is None else (first, <KeyRecord>first.deadlines[0].record)
 
-    cdef long long score(self, Database db, Slot slot) except -1:
+    cdef long long score(self, Database db, KeyRecord record) except -1:
         """The score of a key: the higher, the sooner it is evicted."""
         if self.order == BY_USES:
-            return 255 - db.decayed_uses(slot)
-        return db.now_ms - slot.accessed_ms if db.now_ms > slot.accessed_ms else 0
+            return 255 - db.decayed_uses(record)
+        return db.now_ms - record.accessed_ms if db.now_ms > record.accessed_ms else 0
 
     cdef object take_from_pool(self):
         """The best candidate, or None when no key may be evicted."""
         cdef Database db
-        cdef Slot slot
+        cdef KeyRecord record
         cdef long long score
         cdef object key
         while self.draw():
             while self.pool:
                 score, db, key = self.pool.pop()
-                slot = db.lookup(key)
-                if slot is not None and (slot.deadline_at >= 0 or not self.is_volatile) \
-                        and (self.score(db, slot) >= score or not self.pool):
-                    return db, slot
+                record = db.lookup(key)
+                if record is not None and (record.deadline_at >= 0 or not self.is_volatile) \
+                        and (self.score(db, record) >= score or not self.pool):
+                    return db, record
         return None
 
     cdef bint draw(self) except -1:
         """Draw some keys of each database into the pool; False when there are none."""
         cdef Database db
-        cdef Slot slot
+        cdef KeyRecord record
         cdef Py_ssize_t count
         cdef bint has_any = False
         cdef long long now_ms = wall_ms()
@@ -485,8 +485,8 @@ cdef class Eviction(Capability):
                 has_any = True
                 db.now_ms = now_ms
                 for _ in range(<int>min(count, self.samples)):
-                    slot = db.random_slot(self.is_volatile)
-                    self.offer(self.score(db, slot), db, slot.key)
+                    record = db.random_record(self.is_volatile)
+                    self.offer(self.score(db, record), db, record.key)
         return has_any
 
     cdef int offer(self, long long score, Database db, bytes key) except -1:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from streamd.core.host import Host
 from streamd.core.slices import Slices
-from streamd.engine.value_type import registered_types
+from streamd.keyspace.value_type import registered_types
 from streamd.observe.info import Info
 
 __all__ = ["FIGURES", "History", "Series", "add"]

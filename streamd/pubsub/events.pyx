@@ -2,7 +2,7 @@
 """KeyEvents: publishes events of keys on channels named after key, event, or both (notify-keyspace-events)."""
 
 from streamd.core.capability cimport Capability
-from streamd.engine.listener cimport (
+from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM,
     EVENT_STRING, EVENT_TYPE_CHANGED,
 )
@@ -25,19 +25,19 @@ cdef class KeyEvents(Capability):
     def __init__(self, host not None):
         self.config = host.config
         self.hub = host.get(Hub)
-        self.keyspace = host.dispatcher.keyspace
-        self.keyspace.publisher = self
+        self.key_changes = host.dispatcher.key_changes
+        self.key_changes.publisher = self
 
     def apply_settings(self):
         """Follow the setting notify-keyspace-events."""
         given = set(self.config.notify_keyspace_events)
         self.by_key = "K" in given
         self.by_event = "E" in given
-        self.keyspace.wanted = 0
+        self.key_changes.wanted = 0
         if self.by_key or self.by_event:
             for letter, kind in EVENT_LETTERS.items():
                 if letter in given or ("A" in given and letter not in APART):
-                    self.keyspace.wanted |= kind
+                    self.key_changes.wanted |= kind
 
     cdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
         """Publish an event of an enabled class."""

@@ -36,7 +36,7 @@ from streamd.core.dispatch cimport BUSY, HAS_MONITORS, PAUSED, REFUSING, Dispatc
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.redaction import redacted
 from streamd.core.route cimport ADMIN, FAILED, SKIP_MONITOR, Route
-from streamd.engine.database cimport Database
+from streamd.keyspace.database cimport Database
 from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, ReplicationError, StreamLostError
 from streamd.protocol.reply cimport ReplyWriter
 

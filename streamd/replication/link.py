@@ -27,9 +27,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 
 from streamd.core.host import Host
-from streamd.engine.database import Database
 from streamd.errors import CorruptFileError, ReplicationError, UnsupportedValueError
 from streamd.integers import find_count
+from streamd.keyspace.database import Database
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import log_damage

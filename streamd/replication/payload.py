@@ -17,9 +17,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from streamd.engine.database import Database
 from streamd.errors import ReplicationError
 from streamd.integers import find_count
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.replication.handshake import Connection

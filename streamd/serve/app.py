@@ -19,10 +19,10 @@ from streamd.clients.pause import Pause
 from streamd.console.console_port import Console
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.data.expiry import Expiry
-from streamd.data.freeing import Freeing
-from streamd.data.migration import MigrationTargets
-from streamd.data.statistics import KeyStatistics
+from streamd.keyspace.commands.expiry import Expiry
+from streamd.keyspace.commands.freeing import Freeing
+from streamd.keyspace.commands.migration import MigrationTargets
+from streamd.keyspace.commands.statistics import KeyStatistics
 from streamd.memory.accounting import Memory
 from streamd.memory.eviction import Eviction
 from streamd.observe.command_statistics import CommandStatistics

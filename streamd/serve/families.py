@@ -14,7 +14,7 @@ __all__ = ["FAMILIES", "load_all", "renamed_table"]
 
 FAMILIES = (
     "clients.connection_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info",
-    "data.keys", "data.dump", "data.migrate", "clients.transaction_commands", "caching.tracking_commands",
+    "keyspace.commands.keys", "keyspace.commands.dump", "keyspace.commands.migrate", "clients.transaction_commands", "caching.tracking_commands",
     "pubsub.subscribe", "pubsub.publish", "observe.slowlog_commands", "observe.hotkeys_commands",
     "observe.latency_commands", "observe.monitor_commands", "observe.lolwut", "memory.memory_commands",
     "users.acl_commands", "persistence.save_commands", "persistence.backup_commands", "absent.cluster",

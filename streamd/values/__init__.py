@@ -6,7 +6,7 @@ clients wait for. Its ValueType declares it to the rest of the server, which kno
 
 from __future__ import annotations
 
-from streamd.engine.value_type import register
+from streamd.keyspace.value_type import register
 from streamd.values.streams.stream_type import StreamType
 from streamd.values.strings.string_type import StringType
 

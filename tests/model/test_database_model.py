@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.commands.values import Big
 
-from streamd.engine.database import Database
-from streamd.engine.lazyfree import LazyFree
+from streamd.keyspace.database import Database
+from streamd.keyspace.lazyfree import LazyFree
 
 KEYS = [b"key:%d" % number for number in range(16)]
 WAITED_FOR = KEYS[:6]
@@ -211,11 +211,11 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
         self.step(data.draw(st.sampled_from(self.scans)), count)
 
     def step(self, scan: Scan, count: int) -> None:
-        cursor, slots = self.databases[scan.database].scan(scan.cursor, count)
-        assert len(slots) <= count
+        cursor, records = self.databases[scan.database].scan(scan.cursor, count)
+        assert len(records) <= count
         assert cursor < scan.cursor or scan.cursor == 0, "a scan ends"
-        names = {slot.key for slot in slots}
-        assert len(names) == len(slots)
+        names = {record.key for record in records}
+        assert len(names) == len(records)
         assert names <= set(self.live(scan.database))
         scan.returned |= names
         scan.cursor = cursor

@@ -23,9 +23,9 @@ from support.commands.requests import NAMES, random_request
 
 from streamd.core.client import Client
 from streamd.core.spec import Command, KeyUse, keys_of, table
-from streamd.engine.database import Database
-from streamd.engine.listener import KeyspaceListener
 from streamd.errors import CommandError
+from streamd.keyspace.database import Database
+from streamd.keyspace.listener import KeyspaceListener
 from streamd.serve.app import Server
 from streamd.serve.families import load_all
 from streamd.settings.config import Config

@@ -20,7 +20,7 @@ from support.files.real_files import RealRedis, all_oracles, view
 from support.servers import Oracle, Server, find_oracle
 from support.wire import Reply, Wire
 
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value

@@ -24,8 +24,8 @@ from support.files.rdb import (
 )
 
 from streamd.core.context import Context
-from streamd.engine.database import Database
 from streamd.errors import CorruptFileError, UnsupportedValueError
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import PayloadError, RdbReader, restore_libraries, restore_value
 from streamd.persistence.rdb.write import RdbWriter, dump_libraries, dump_value
@@ -142,10 +142,10 @@ def test_access_times_and_counts() -> None:
     db.add(b"k", b"v")
     db.set_access(b"k", -1, 200)
     for options in (WriteOptions(access_times=True), WriteOptions(access_counts=True), WriteOptions()):
-        slot = load(save([db], options))[0].slot(b"k")
-        assert slot is not None
-        assert slot.accessed_ms == (NOW_MS - 100_000 if options.access_times else NOW_MS)
-        assert slot.uses == (200 if options.access_counts else 5)
+        record = load(save([db], options))[0].record(b"k")
+        assert record is not None
+        assert record.accessed_ms == (NOW_MS - 100_000 if options.access_times else NOW_MS)
+        assert record.uses == (200 if options.access_counts else 5)
 
 
 def test_settings_and_registry_of_loaded_streams() -> None:

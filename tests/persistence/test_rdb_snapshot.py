@@ -16,8 +16,8 @@ from support.pages.terminals import open_terminal
 
 from streamd.cli.subcommands import program
 from streamd.disk import Disk, StrPath
-from streamd.engine.database import Database
 from streamd.errors import CorruptFileError
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.snapshot import load_file, save_to_file, temporary_path
 
@@ -133,7 +133,7 @@ def test_a_child_that_is_killed_leaves_the_old_snapshot(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 import streamd.values
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.snapshot import save_to_file
 db = Database(0)
 for i in range(20):

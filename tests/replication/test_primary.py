@@ -23,7 +23,7 @@ from support.replicas.raw_replica import FullSync, RawReplica, parse_stream
 from support.servers import find_oracle
 from support.wire import Reply, Wire, encode_request
 
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 
 pytestmark = pytest.mark.long
 

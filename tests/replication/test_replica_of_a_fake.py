@@ -11,7 +11,7 @@ from support.replicas.fake_primary import REPLID, FakeLink, FakePrimary
 from support.replicas.nodes import Node, wait_until
 from support.wire import encode_request
 
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import WriteOptions
 from streamd.persistence.rdb.write import RdbWriter
 

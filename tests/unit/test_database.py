@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 from support.commands.values import Big
 
-from streamd.engine.database import Database, has_due
-from streamd.engine.lazyfree import THRESHOLD, LazyFree
+from streamd.keyspace.database import Database, has_due
+from streamd.keyspace.lazyfree import THRESHOLD, LazyFree
 from streamd.values.strings.stored import append_string, change_string
 from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_RAW
 
@@ -121,11 +121,11 @@ def test_a_scan_of_many_keys_returns_each_once_when_nothing_changes(db: Database
     names = {b"k%d" % number for number in range(9000)}
     for name in names:
         db.add(name, b"")
-    cursor, slots = db.scan(0, 1000)
-    found = [slot.key for slot in slots]
+    cursor, records = db.scan(0, 1000)
+    found = [record.key for record in records]
     while cursor:
-        cursor, slots = db.scan(cursor, 1000)
-        found += [slot.key for slot in slots]
+        cursor, records = db.scan(cursor, 1000)
+        found += [record.key for record in records]
     assert len(found) == len(names)
     assert set(found) == names
 
@@ -145,12 +145,12 @@ def test_a_look_at_all_slots_leaves_what_has_expired(db: Database) -> None:
     db.now_ms = 1000
     found, cursor = [], 2**64 - 1
     while cursor:
-        cursor, slots = db.slots(cursor, 10)
-        found += [slot.key for slot in slots]
+        cursor, records = db.records(cursor, 10)
+        found += [record.key for record in records]
     assert sorted(found) == sorted(b"k%d" % number for number in range(25))
     assert (len(db), db.expired_keys) == (25, 0)
     with pytest.raises(ValueError, match="positive"):
-        db.slots(0, 0)
+        db.records(0, 0)
 
 
 # --- One key ---------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_a_key_lives_until_its_time_has_passed(db: Database) -> None:
 
 def test_what_reads_counts_and_what_writes_does_not(db: Database) -> None:
     db.add(b"k", b"")
-    for look in (db.find_for_write, db.peek, db.slot, db.expiry, db.__contains__):
+    for look in (db.find_for_write, db.peek, db.record, db.expiry, db.__contains__):
         look(b"k"), look(b"none")
     assert (db.hits, db.misses) == (0, 0)
     for look in (db.find, db.find_untouched, db.touch):
@@ -215,22 +215,22 @@ def test_what_reads_counts_and_what_writes_does_not(db: Database) -> None:
 @pytest.mark.parametrize(
     ("look", "is_access", "is_access_untouched"),
     [("find", True, False), ("find_for_write", True, False), ("touch", True, True), ("find_untouched", False, False),
-     ("peek", False, False), ("slot", False, False), ("expiry", False, False)],
+     ("peek", False, False), ("record", False, False), ("expiry", False, False)],
 )  # fmt: skip
 def test_access_times(db: Database, look: str, is_access: bool, is_access_untouched: bool) -> None:
     db.add(b"k", b"")
-    slot = db.slot(b"k")
-    assert slot is not None
-    assert slot.accessed_ms == 1000
+    record = db.record(b"k")
+    assert record is not None
+    assert record.accessed_ms == 1000
     db.now_ms = 2000
     db.touch_on_access = False
     getattr(db, look)(b"k")
-    assert slot.accessed_ms == (2000 if is_access_untouched else 1000)
+    assert record.accessed_ms == (2000 if is_access_untouched else 1000)
     db.now_ms = 3000
     db.touch_on_access = True
-    before = slot.accessed_ms
+    before = record.accessed_ms
     getattr(db, look)(b"k")
-    assert slot.accessed_ms == (3000 if is_access else before)
+    assert record.accessed_ms == (3000 if is_access else before)
 
 
 def test_renaming_takes_everything_along(db: Database) -> None:
@@ -240,9 +240,9 @@ def test_renaming_takes_everything_along(db: Database) -> None:
     db.add(b"other", b"w")
     db.set_expiry(b"other", 9000)
     assert db.rename(b"k", b"other")
-    slot = db.slot(b"other")
-    assert slot is not None
-    assert (slot.value, slot.expire_at_ms, slot.accessed_ms) == (b"v", 5000, 2000), "it counts as used now"
+    record = db.record(b"other")
+    assert record is not None
+    assert (record.value, record.expire_at_ms, record.accessed_ms) == (b"v", 5000, 2000), "it counts as used now"
     assert len(db) == db.expiring == 1
     assert db.rename(b"other", b"other")
     assert not db.rename(b"k", b"x")
@@ -276,9 +276,9 @@ def test_the_latest_expiry_there_is(db: Database) -> None:
 )  # fmt: skip
 def test_encodings(db: Database, name: bytes, value: bytes, encoding: bytes) -> None:
     db.add(name, value)
-    slot = db.slot(name)
-    assert slot is not None
-    assert slot.encoding == encoding
+    record = db.record(name)
+    assert record is not None
+    assert record.encoding == encoding
 
 
 def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
@@ -286,17 +286,17 @@ def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
     change_string(db, b"k", b"1", b"append", ENCODING_RAW)
     db.copy(b"k", db, b"copy")
     db.rename(b"k", b"renamed")
-    assert [db.slot(name).encoding for name in (b"copy", b"renamed")] == [b"raw", b"raw"]  # type: ignore[union-attr]
+    assert [db.record(name).encoding for name in (b"copy", b"renamed")] == [b"raw", b"raw"]  # type: ignore[union-attr]
     db.set(b"renamed", b"1")
-    assert db.slot(b"renamed").encoding == b"int"  # type: ignore[union-attr]
+    assert db.record(b"renamed").encoding == b"int"  # type: ignore[union-attr]
     change_string(db, b"renamed", b"1", b"incrbyfloat", ENCODING_BY_LENGTH)
-    assert db.slot(b"renamed").encoding == b"embstr"  # type: ignore[union-attr]
+    assert db.record(b"renamed").encoding == b"embstr"  # type: ignore[union-attr]
 
 
 def test_a_string_too_long_for_its_key_stays_raw_under_a_shorter_one(db: Database) -> None:
     db.add(b"k" * 40, b"long")
     db.rename(b"k" * 40, b"k")
-    assert db.slot(b"k").encoding == b"raw"  # type: ignore[union-attr]
+    assert db.record(b"k").encoding == b"raw"  # type: ignore[union-attr]
 
 
 # --- Clients that wait -----------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import pytest
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.core.spec import table
-from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
+from streamd.keyspace.commands.keys import ExpireOptions, ScanOptions, parse_cursor
 from streamd.serve.families import load_all
 from streamd.values.streams.stream import Stream
 from streamd.values.strings.long_double import LongDouble

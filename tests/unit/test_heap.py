@@ -8,9 +8,9 @@ import pytest
 from support.commands.handler import make_context, run
 from support.servers import eventually
 
-from streamd.engine.database import Database
-from streamd.engine.slot import ACCESS_MODES
 from streamd.heap import allocated, describe, trim
+from streamd.keyspace.database import Database
+from streamd.keyspace.key_record import ACCESS_MODES
 from streamd.memory.accounting import DatabaseMemory, diagnose, statistics
 from streamd.memory.eviction import MemoryReport
 from streamd.serve.families import load_all

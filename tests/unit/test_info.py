@@ -11,7 +11,7 @@ from support.commands.hosts import Host, Peer
 
 from streamd.core.capability import Capability
 from streamd.core.info import Field, Fields, Lines, Section, human_size, ratio
-from streamd.data.expiry import Expiry
+from streamd.keyspace.commands.expiry import Expiry
 from streamd.memory import accounting
 from streamd.memory.eviction import Eviction, MemoryReport
 from streamd.observe.info import ORDER, Info

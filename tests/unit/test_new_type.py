@@ -94,7 +94,7 @@ def check(folder: str) -> None:
 
     import streamd.embedded
     import streamd.values
-    from streamd.engine.value_type import register
+    from streamd.keyspace.value_type import register
 
     register(BagType())
     common = {"enable_debug_command": True, "dir": folder}

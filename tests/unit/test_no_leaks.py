@@ -113,7 +113,7 @@ RDB = """
 import io
 
 import streamd.values
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.values.streams.group import Group
 from streamd.values.streams.stream import Stream
 from streamd.errors import CorruptFileError

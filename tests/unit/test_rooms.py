@@ -1,7 +1,8 @@
 """The rooms of the package, that imports between them go one way, and that no modules import each other in a circle.
 
 The rules are those of the table in CONTRIBUTING.md: each room may import the rooms listed for it and the leaves. A row like
-`persistence.rdb` is of a folder inside a large room: it says what the folder may import of the rest of its room. Read are
+`persistence.rdb` is of a folder inside a large room: it says what the folder may import of the rest of its room. A folder
+whose row lists rooms, like `keyspace.commands`, stands on another floor, and is a room to these tests. Read are
 the import statements of every `.py` (as a syntax tree) and of every `.pyx` and `.pxd` (line by line), those under
 `TYPE_CHECKING` and inside functions too, and calls of `import_module` and `__import__` with a literal name: what a room knows
 of, it knows of, whenever it learns it.
@@ -38,13 +39,15 @@ TABLE = list(read_table(CONTRIBUTING.read_text(encoding="utf-8")))
 LEAVES = {room for rooms, imports in TABLE for room in rooms if imports == "nothing"}
 """Modules at the top that every room may import, as it may the package itself (its version numbers)."""
 
-ROWS = {room: set(re.findall(r"`(\w+)`", imports)) for rooms, imports in TABLE for room in rooms if room not in LEAVES}
+ROWS = {
+    room: set(re.findall(r"`([\w.]+)`", imports)) for rooms, imports in TABLE for room in rooms if room not in LEAVES
+}
 
-ROOMS = {room: imports for room, imports in ROWS.items() if "." not in room}
-"""The rooms that each room may import."""
-
-INSIDE = {folder: imports for folder, imports in ROWS.items() if "." in folder}
+INSIDE = {room: ROWS[room] for rooms, imports in TABLE for room in rooms if imports.startswith("of its room")}
 """What a folder inside a room, `room.folder`, may import of the rest of its room: modules and folders."""
+
+ROOMS = {room: imports for room, imports in ROWS.items() if room not in INSIDE}
+"""The rooms that each room may import, folders on another floor than their room among them."""
 
 WITHOUT_SPARK = ("archive", "arrow", "client", "report", "transfer")
 """Rooms that programs import on machines that have no PySpark."""
@@ -53,7 +56,8 @@ STANDARD_MODULES_FORBIDDEN: dict[str, set[str]] = {
     "protocol": {"socket", "asyncio", "time", "selectors"},
     "engine": {"socket", "asyncio", "time", "selectors"},
     "core": {"selectors"},
-    "data": {"selectors"},
+    "keyspace": {"socket", "asyncio", "time", "selectors"},
+    "keyspace.commands": {"selectors"},
     "values": {"socket", "asyncio", "selectors"},
     **{room: {"pyspark", "py4j"} for room in WITHOUT_SPARK},
 }
@@ -72,10 +76,16 @@ class Import(NamedTuple):
 
 def room_of(path: Path) -> str:
     """The room that a source file lies in."""
-    parts = path.relative_to(PACKAGE).parts
-    if len(parts) > 1:
-        return parts[0]
+    *folders, _ = path.relative_to(PACKAGE).parts
+    if folders:
+        return find_room(folders) or folders[0]
     return path.stem if path.stem in LEAVES else TOP
+
+
+def find_room(names: list[str]) -> str | None:
+    """The room that a dotted name below the package begins with: a folder on another floor, or the room itself."""
+    floor = ".".join(names[:2])
+    return floor if floor in ROOMS else names[0] if names else None
 
 
 # --- Reading imports ---------------------------------------------------------------------------------------------------
@@ -161,7 +171,7 @@ def complaint(room: str, found: Import) -> str | None:
         if first in STANDARD_MODULES_FORBIDDEN.get(room, ()):
             return f"{found.place}: {room} knows nothing of {first}"
         return None
-    target = rest[0] if rest else None
+    target = find_room(rest)
     if target == room and (folder := folder_of(found.place)) in INSIDE and len(rest) > 1:
         inside = rest[1]
         if inside == folder.partition(".")[2] or inside in INSIDE[folder] or inside not in parts_of(room):
@@ -257,7 +267,7 @@ def program_texts() -> dict[Path, str]:
 
 
 def test_the_table_has_every_room_and_no_other() -> None:
-    folders = {path.relative_to(PACKAGE).parts[0] for path in sources() if path.parent != PACKAGE}
+    folders = {room_of(path) for path in sources() if path.parent != PACKAGE}
     assert folders == set(ROOMS)
     assert {path.stem for path in sources() if path.parent == PACKAGE} >= LEAVES
 
@@ -292,7 +302,7 @@ def test_rooms_import_only_the_rooms_beside_them() -> None:
 
 def test_the_imports_of_the_package_are_seen() -> None:
     seen = {each.module for path in sources() for each in imports_of(path, path.read_text(encoding="utf-8"))}
-    assert {"streamd.errors", "streamd.engine.database", "streamd.protocol.reply", "streamd.core.spec"} <= seen
+    assert {"streamd.errors", "streamd.keyspace.database", "streamd.protocol.reply", "streamd.core.spec"} <= seen
 
 
 @pytest.mark.parametrize(
@@ -315,11 +325,22 @@ def test_the_imports_of_the_package_are_seen() -> None:
         ("engine/x.py", "from streamd import protocol", True),
         ("engine/x.py", "from streamd import __version__", False),
         ("protocol/x.py", "import streamd.engine.rax", True),
-        ("data/x.py", "from streamd.engine import rax\nfrom streamd.protocol import reply", False),
-        ("data/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import streamd.serve.app", True),
-        ("data/x.py", "import time", False),
+        ("keyspace/x.pxd", "from streamd.core.client cimport Client", True),
+        ("keyspace/x.py", "from streamd.keyspace.commands import keys", True),
+        ("keyspace/x.py", "import time", True),
+        ("keyspace/commands/x.py", "from streamd.keyspace.database import Database", False),
+        ("keyspace/commands/x.py", "from streamd.core.spec import command", False),
+        (
+            "keyspace/commands/x.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import streamd.serve.app",
+            True,
+        ),
+        ("keyspace/commands/x.py", "import time", False),
+        ("core/x.pyx", "from streamd.keyspace.database cimport Database", False),
+        ("core/x.py", "from streamd.keyspace.commands.expiry import Expiry", True),
+        ("core/x.py", "from streamd.keyspace import commands", True),
         ("core/x.py", "from selectors import DefaultSelector", True),
-        ("persistence/x.py", "from streamd.data import keys", True),
+        ("persistence/x.py", "from streamd.keyspace.commands import keys", True),
         ("persistence/x.py", "from streamd.engine import rax", False),
         ("persistence/x.py", "from streamd.serve import app", True),
         ("serve/x.pyx", "from streamd.core.context cimport Context", False),

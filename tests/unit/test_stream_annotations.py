@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.values import VALUE_TYPES
 from streamd.values.streams.stream import Stream
 from streamd.values.streams.stream_type import StreamType

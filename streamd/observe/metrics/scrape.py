@@ -13,7 +13,7 @@ from typing import Protocol
 from streamd.core.histogram import BOUNDS_US, Histogram
 from streamd.core.host import Host
 from streamd.core.slices import Slices
-from streamd.engine.value_type import registered_types
+from streamd.keyspace.value_type import registered_types
 from streamd.observe.info import Info
 from streamd.observe.metrics.exposition import Exposition, escaped
 from streamd.observe.metrics.metric_families import (

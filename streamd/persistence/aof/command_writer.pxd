@@ -4,8 +4,8 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-from streamd.engine.database cimport Database
-from streamd.engine.slot cimport Slot
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport KeyRecord
 from streamd.protocol.request_bytes cimport ByteBuffer
 
 
@@ -25,4 +25,4 @@ cdef class CommandWriter:
     cdef int signed_word(self, int64_t number) except -1
     cdef int unsigned_word(self, uint64_t number) except -1
     cpdef int begin(self, unsigned int words) except -1
-    cdef int put_key(self, Slot slot) except -1
+    cdef int put_key(self, KeyRecord record) except -1

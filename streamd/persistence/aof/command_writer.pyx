@@ -15,9 +15,9 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
-from streamd.engine.database cimport Database
-from streamd.engine.slot cimport Slot
-from streamd.engine.value_type cimport type_at
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.value_type cimport type_at
 from streamd.numbers cimport INT64_ROOM, put_int64, put_uint64
 from streamd.protocol.request_bytes cimport (
     buffer_put, buffer_put_bulk, buffer_put_command, buffer_put_count,
@@ -56,7 +56,7 @@ cdef class CommandWriter:
         Exceptions of the sink propagate. Expired keys are written too, with their expiry time.
         """
         cdef Database db
-        cdef Slot slot
+        cdef KeyRecord record
         if self.timestamp_s is not None:
             self.put(b"#TS:%d\r\n" % self.timestamp_s)
         # Never an empty file: an empty base means that its content was lost.
@@ -71,8 +71,8 @@ cdef class CommandWriter:
             if len(db):
                 buffer_put_command(&self.held, [b"SELECT", b"%d" % db.index])
             for chunk in db.chunks:
-                for slot in <list>chunk:
-                    self.put_key(slot)
+                for record in <list>chunk:
+                    self.put_key(record)
                     self.keys_written += 1
                     if progress is not None and not self.keys_written & 1023:
                         progress(self.keys_written)
@@ -110,11 +110,11 @@ cdef class CommandWriter:
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 
-    cdef int put_key(self, Slot slot) except -1:
-        type_at(slot.type_number).rewrite(self, slot.key, slot.value)
-        if slot.expire_at_ms >= 0:
+    cdef int put_key(self, KeyRecord record) except -1:
+        type_at(record.type_number).rewrite(self, record.key, record.value)
+        if record.expire_at_ms >= 0:
             self.begin(3)
             self.word(b"PEXPIREAT")
-            self.word(slot.key)
-            self.signed_word(slot.expire_at_ms)
+            self.word(record.key)
+            self.signed_word(record.expire_at_ms)
         return 0

@@ -69,8 +69,8 @@ from contextlib import suppress
 from enum import Enum
 
 from streamd.disk import Disk
-from streamd.engine.database import Database
 from streamd.errors import StreamdError
+from streamd.keyspace.database import Database
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file_set import FileSet

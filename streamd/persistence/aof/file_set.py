@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from streamd.disk import Disk
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.load import AofLoadError, LoadOptions, LoadRdb, load_files
 from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestFile, NotSyncedError

@@ -35,9 +35,9 @@ from io import FileIO
 from typing import NamedTuple
 
 from streamd.disk import Disk, new_file
-from streamd.engine.database import Database
-from streamd.engine.value_type import registered_types
 from streamd.errors import CommandError, CorruptFileError, StreamdError, UnknownCommandError, one_line
+from streamd.keyspace.database import Database
+from streamd.keyspace.value_type import registered_types
 from streamd.persistence.aof.manifest import AofFile
 from streamd.persistence.aof.reader import AofFault, AofReader
 

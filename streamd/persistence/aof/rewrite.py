@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamd.disk import SYNC_EVERY, Disk, SyncingSink, new_file
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.aof.command_writer import CommandWriter
 from streamd.persistence.rdb.format import WriteOptions
 from streamd.persistence.rdb.snapshot import summary

@@ -2,7 +2,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol, final
 
 from streamd.core.context import Context
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions
 
 class _Source(Protocol):

@@ -26,8 +26,8 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
-from streamd.engine.database cimport Database
-from streamd.engine.slot cimport Slot
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport KeyRecord
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_FUNCTION_PRERELEASE, OP_HASH_TEMPLATE,
     OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO,
@@ -36,8 +36,8 @@ from streamd.persistence.rdb.skip_values cimport module_name, skip_module_data, 
 from streamd.persistence.rdb.value_loader cimport ValueLoader
 from streamd.persistence.rdb.window cimport Window, load_le
 
-from streamd.engine.value_type import registered_types
 from streamd.errors import UnsupportedValueError, one_line
+from streamd.keyspace.value_type import registered_types
 from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import NEWEST_VERSION, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
 
@@ -274,7 +274,7 @@ cdef class RdbReader:
         self, int type, ValueLoader loader, int64_t expire_at_ms, int64_t idle_s, int uses, bint expired, int64_t offset
     ) except -1:
         """Put the value read into its database, unless it has expired. loader: None if its type is not supported."""
-        cdef Slot slot
+        cdef KeyRecord record
         value = None
         if loader is not None:
             value = loader.value
@@ -292,19 +292,19 @@ cdef class RdbReader:
         self.keys_loaded += 1
         if self.db is None:
             return 0
-        slot = Slot.__new__(Slot)
-        slot.key = self.key
-        slot.value = value
-        slot.type_number = <unsigned char>loader.type.number
+        record = KeyRecord.__new__(KeyRecord)
+        record.key = self.key
+        record.value = value
+        record.type_number = <unsigned char>loader.type.number
         try:
-            self.db.insert(slot)
+            self.db.insert(record)
         except KeyError:
             self.window.corrupt("another key", f"'{one_line(self.key)}' a second time", offset)
-        slot.accessed_ms = self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)
+        record.accessed_ms = self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)
         if uses >= 0:
-            slot.uses = <unsigned char>uses
+            record.uses = <unsigned char>uses
         if expire_at_ms != -1:
-            self.db.set_deadline(slot, expire_at_ms)
+            self.db.set_deadline(record, expire_at_ms)
         self.db.signal_ready(self.key)
         return 0
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from streamd.disk import SYNC_EVERY, Disk, SyncingSink, replacing
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.write import RdbWriter

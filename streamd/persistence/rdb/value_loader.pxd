@@ -1,7 +1,7 @@
 # cython: language_level=3
 """What reads the values of one type from an RDB stream. See value_loader.pyx."""
 
-from streamd.engine.value_type cimport ValueType
+from streamd.keyspace.value_type cimport ValueType
 from streamd.persistence.rdb.window cimport Window
 
 

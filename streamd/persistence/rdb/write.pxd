@@ -5,9 +5,9 @@ cimport cython
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from streamd.engine.database cimport Database
-from streamd.engine.slot cimport Slot
-from streamd.engine.value_type cimport ValueType
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.value_type cimport ValueType
 from streamd.persistence.rdb.lzf cimport LzfTable
 
 
@@ -61,6 +61,6 @@ cdef class RdbWriter:
     cdef int put_head(self, long long now_ms, object used_memory) except -1
     cdef int put_libraries(self, object libraries) except -1
     cdef int put_database(self, Database db, long long now_ms) except -1
-    cdef int put_key(self, Slot slot, long long now_ms) except -1
+    cdef int put_key(self, KeyRecord record, long long now_ms) except -1
     cdef int put_end(self) except -1
     cdef bytes finish_payload(self)

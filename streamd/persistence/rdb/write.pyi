@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, final
 
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import Losses, WriteOptions
 
 class _Sink(Protocol):

@@ -18,10 +18,10 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, UINT32_MAX, int64_t, uint8_t, uin
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
-from streamd.engine.database cimport Database
-from streamd.engine.slot cimport Slot
 from streamd.engine.rax cimport store_be64
-from streamd.engine.value_type cimport ValueType, number_of, type_at
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.value_type cimport ValueType, number_of, type_at
 from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_IDLE, OP_RESIZE, OP_SELECT,
@@ -209,7 +209,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_database(self, Database db, long long now_ms) except -1:
-        cdef Slot slot
+        cdef KeyRecord record
         if db.count == 0:
             return 0
         self.put_byte(OP_SELECT)
@@ -218,25 +218,25 @@ cdef class RdbWriter:
         self.put_length(<uint64_t>db.count)
         self.put_length(<uint64_t>db.deadline_count)
         for chunk in db.chunks:
-            for slot in <list>chunk:
-                self.put_key(slot, now_ms)
+            for record in <list>chunk:
+                self.put_key(record, now_ms)
         return 0
 
-    cdef int put_key(self, Slot slot, long long now_ms) except -1:
+    cdef int put_key(self, KeyRecord record, long long now_ms) except -1:
         cdef ValueType type
-        if slot.expire_at_ms >= 0:
+        if record.expire_at_ms >= 0:
             self.put_byte(OP_EXPIRE_MS)
-            self.put_le64(<uint64_t>slot.expire_at_ms)
+            self.put_le64(<uint64_t>record.expire_at_ms)
         if self.options.access_times:
             self.put_byte(OP_IDLE)
-            self.put_length(<uint64_t>(now_ms - slot.accessed_ms) // 1000 if now_ms > slot.accessed_ms else 0)
+            self.put_length(<uint64_t>(now_ms - record.accessed_ms) // 1000 if now_ms > record.accessed_ms else 0)
         elif self.options.access_counts:
             self.put_byte(OP_FREQUENCY)
-            self.put_byte(slot.uses)
-        type = type_at(slot.type_number)
+            self.put_byte(record.uses)
+        type = type_at(record.type_number)
         self.put_type(type)
-        self.put_bytes(slot.key)
-        type.save(self, slot.value)
+        self.put_bytes(record.key)
+        type.save(self, record.value)
         self.keys_written += 1
         if self.progress is not None and self.keys_written % KEYS_BETWEEN_REPORTS == 0:
             self.progress(self.keys_written)

@@ -7,7 +7,7 @@ from libc.stdint cimport uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID
-from streamd.engine.slot cimport ACCESS_CHANGES
+from streamd.keyspace.key_record cimport ACCESS_CHANGES
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport PelRecord
 from streamd.values.streams.stream cimport RefPolicy, Stream

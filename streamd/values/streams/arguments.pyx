@@ -11,7 +11,7 @@ from libc.stdint cimport UINT64_MAX, uint64_t
 from streamd.core.args cimport is_word, parse_int64, require_id
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport ID_ROOM, StreamID, id_decrement, id_increment, make_id, put_id
-from streamd.engine.listener cimport EVENT_STREAM
+from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.numbers cimport INT64_ROOM, put_uint64
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport PelRecord, zone_place

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from streamd.core.host import Host
 from streamd.core.slices import Slices
-from streamd.engine.database import Database
+from streamd.keyspace.database import Database
 from streamd.observe.history import Series, add
 from streamd.values.streams.delivery import lag
 from streamd.values.streams.stream import Stream
@@ -60,11 +60,11 @@ class StreamHistory:
         left = KEYS_PER_SAMPLE
         for database, cursor in self._round():
             while left > 0 and len(self.streams) < STREAMS:
-                cursor, slots = database.slots(cursor, KEYS_PER_STEP)
+                cursor, records = database.records(cursor, KEYS_PER_STEP)
                 left -= KEYS_PER_STEP
-                for slot in slots:
-                    if type(slot.value) is Stream and len(self.streams) < STREAMS:
-                        self.streams.setdefault((database.index, slot.key), StreamSeries())
+                for record in records:
+                    if type(record.value) is Stream and len(self.streams) < STREAMS:
+                        self.streams.setdefault((database.index, record.key), StreamSeries())
                 await slices.breathe()
                 self._scanned = database.index, cursor
                 if not cursor:

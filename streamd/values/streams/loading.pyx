@@ -17,8 +17,8 @@ from libc.stdlib cimport qsort
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.listpack cimport LP_SHORTEST_CONVERTED, lp_convert
 from streamd.engine.rax cimport load_be64
-from streamd.engine.value_type cimport ValueType
 from streamd.heap cimport free, realloc
+from streamd.keyspace.value_type cimport ValueType
 from streamd.persistence.rdb.codes cimport TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STREAM_4, TYPE_STREAM_5
 from streamd.persistence.rdb.window cimport Window
 from streamd.values.streams.delivery cimport distance_from_first

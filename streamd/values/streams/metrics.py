@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from streamd.core.host import Host
 from streamd.core.slices import Slices
-from streamd.engine.database import Database
 from streamd.engine.glob import Glob
+from streamd.keyspace.database import Database
 from streamd.observe.metrics.exposition import escaped
 from streamd.observe.metrics.metric_families import Family
 from streamd.stream_state import EARLIEST_MS, ConsumerState, GroupState, StreamState
@@ -116,11 +116,11 @@ class StreamMetrics:
         left = KEYS_PER_SCRAPE
         for database, cursor in self._round(databases):
             while left > 0:
-                cursor, slots = database.slots(cursor, KEYS_PER_STEP)
+                cursor, records = database.records(cursor, KEYS_PER_STEP)
                 left -= KEYS_PER_STEP
-                for slot in slots:
-                    place = database.index, slot.key
-                    if type(slot.value) is Stream and place not in self._known and glob.match(slot.key):
+                for record in records:
+                    place = database.index, record.key
+                    if type(record.value) is Stream and place not in self._known and glob.match(record.key):
                         if len(self._known) >= most:
                             self._has_more = True
                         else:

@@ -3,7 +3,7 @@
 
 cimport cython
 
-from streamd.engine.value_type cimport ValueType
+from streamd.keyspace.value_type cimport ValueType
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.values.streams.loading cimport StreamLoader

@@ -10,7 +10,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint64_t
 from streamd.core.args cimport is_word, parse_int64, require_int64
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID
-from streamd.engine.listener cimport EVENT_STREAM
+from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     DeleteOptions, find_group, find_stream, hold_effects, ids_in, no_such_key_or_group, note_change, parse_delete,
     propagate_unowned, require_ids,

@@ -14,8 +14,8 @@ from libc.string cimport memset
 from streamd.core.args cimport is_word, parse_id, require_id, require_int64
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
-from streamd.engine.listener cimport EVENT_STREAM
 from streamd.engine.rax cimport load_be64, rax_first
+from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     argument, find_stream_for_write, id_text, new_stream, note_change, number_text,
 )

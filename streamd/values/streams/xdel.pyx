@@ -5,7 +5,7 @@ from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t
 
 from streamd.core.context cimport Context
-from streamd.engine.listener cimport EVENT_STREAM
+from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     DeleteOptions, argument, find_stream_for_write, ids_in, parse_delete, require_ids,
 )

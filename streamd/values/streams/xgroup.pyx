@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 from streamd.core.args cimport is_word, require_id, require_int64
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.listener cimport EVENT_STREAM
+from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     find_stream_for_write, get_group, new_stream, note_change, parse_loose_id, reach_consumer,
 )

@@ -26,7 +26,7 @@ from streamd.heap cimport free, malloc
 from streamd.core.args cimport is_word, parse_int64, parse_timeout, require_id, require_int64
 from streamd.core.context cimport BlockRequest, Context
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
-from streamd.engine.listener cimport EVENT_KEY_MISS
+from streamd.keyspace.listener cimport EVENT_KEY_MISS
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.arguments cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,

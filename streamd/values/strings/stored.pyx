@@ -5,10 +5,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
-from streamd.engine.database cimport Database
-from streamd.engine.listener cimport EVENT_STRING
-from streamd.engine.slot cimport Slot
-from streamd.engine.value_type cimport number_of
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.listener cimport EVENT_STRING
+from streamd.keyspace.value_type cimport number_of
 from streamd.values.strings.string_type cimport HINT_BY_VALUE, HINT_RAW
 
 __all__ = ["append_string", "change_string", "set_string"]
@@ -48,12 +48,12 @@ cpdef int change_string(Database db, bytes key, bytes value, bytes event, int hi
     event  the event to report
     hint   ENCODING_*: how the string was made
     """
-    cdef Slot slot = db.lookup(key)
-    if slot is None:
-        slot = db.add_typed(key, value, number_of(value))
+    cdef KeyRecord record = db.lookup(key)
+    if record is None:
+        record = db.add_typed(key, value, number_of(value))
     else:
-        db.overwrite(slot, value, number_of(value))
-    slot.hint = <unsigned char>hint
+        db.overwrite(record, value, number_of(value))
+    record.hint = <unsigned char>hint
     return db.event(EVENT_STRING, event, key)
 
 
@@ -62,23 +62,23 @@ cpdef int append_string(Database db, bytes key, bytes more) except -1:
 
     A string without other references grows in place: appending a little to a long one is cheap.
     """
-    cdef Slot slot = db.lookup(key)
+    cdef KeyRecord record = db.lookup(key)
     cdef PyObject *string
     cdef PyObject *grown
-    if slot is None or type(slot.value) is not bytes:
+    if record is None or type(record.value) is not bytes:
         raise KeyError(key)
-    string = <PyObject *>slot.value
+    string = <PyObject *>record.value
     if string.ob_refcnt > 1:
-        return change_string(db, key, <bytes>slot.value + more, b"append", HINT_RAW)
-    db.weigh(slot, -1)
+        return change_string(db, key, <bytes>record.value + more, b"append", HINT_RAW)
+    db.weigh(record, -1)
     Py_INCREF(<object>string)
-    slot.value = None
+    record.value = None
     grown = extend(string, PyBytes_AS_STRING(more), PyBytes_GET_SIZE(more))
-    slot.value = <object>(string if grown is NULL else grown)
-    Py_DECREF(slot.value)
-    db.weigh(slot, 1)
+    record.value = <object>(string if grown is NULL else grown)
+    Py_DECREF(record.value)
+    db.weigh(record, 1)
     if grown is NULL:
         raise MemoryError("no memory for a longer string")
-    db.overwrite(slot, slot.value, slot.type_number)
-    slot.hint = HINT_RAW
+    db.overwrite(record, record.value, record.type_number)
+    record.hint = HINT_RAW
     return db.event(EVENT_STRING, b"append", key)

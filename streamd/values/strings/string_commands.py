@@ -24,9 +24,9 @@ from streamd.core.spec import (
     unix_time,
 )
 from streamd.digests import xxh3_hex
-from streamd.engine.listener import EVENTS
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
 from streamd.integers import INT32_MAX
+from streamd.keyspace.listener import EVENTS
 from streamd.values.strings.set_options import (
     COMPARISONS,
     UNITS,

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Strings as a type of value. See string_type.pyx."""
 
-from streamd.engine.value_type cimport ValueType
+from streamd.keyspace.value_type cimport ValueType
 
 
 # What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:

@@ -1,6 +1,6 @@
 from typing import final
 
-from streamd.engine.value_type import ValueType
+from streamd.keyspace.value_type import ValueType
 
 ENCODING_BY_VALUE: int
 ENCODING_BY_LENGTH: int

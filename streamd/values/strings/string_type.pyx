@@ -5,8 +5,8 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 
-from streamd.engine.slot cimport object_size
-from streamd.engine.value_type cimport ValueType, size_class
+from streamd.keyspace.key_record cimport object_size
+from streamd.keyspace.value_type cimport ValueType, size_class
 from streamd.numbers cimport read_int64
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.codes cimport TYPE_STRING

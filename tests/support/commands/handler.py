@@ -9,9 +9,9 @@ import hiredis
 
 from streamd.core.context import BlockRequest, Context
 from streamd.core.spec import table
-from streamd.engine.database import Database
-from streamd.engine.lazyfree import LazyFree
 from streamd.errors import CommandError
+from streamd.keyspace.database import Database
+from streamd.keyspace.lazyfree import LazyFree
 from streamd.protocol.reply import ReplyWriter
 
 START_MS = 1_700_000_000_000

@@ -9,8 +9,8 @@ from streamd.core.context import BlockRequest, Context
 from streamd.core.question import Question
 from streamd.core.spec import KeysAt, command, integer, key, string
 from streamd.digests import add, chain
-from streamd.engine.value_type import ValueType
 from streamd.errors import WrongTypeError
+from streamd.keyspace.value_type import ValueType
 from streamd.persistence.rdb.value_loader import ValueLoader
 
 __all__ = ["Bag", "BagType"]

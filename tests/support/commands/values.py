@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from streamd.engine.value_type import ValueType, register
+from streamd.keyspace.value_type import ValueType, register
 
 __all__ = ["Big"]
 

@@ -14,8 +14,8 @@ import hiredis
 
 from streamd.core.spec import table
 from streamd.disk import Disk, StrPath
-from streamd.engine.database import Database
 from streamd.errors import CommandError, UnknownCommandError
+from streamd.keyspace.database import Database
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AppendOnlyFile
@@ -100,11 +100,14 @@ class Store:
         )
 
     def state(self) -> list[dict[bytes, Any]]:
-        return [{slot.key: (_value(slot.value), slot.expire_at_ms) for slot in _slots(db)} for db in self.databases]
+        return [
+            {record.key: (_value(record.value), record.expire_at_ms) for record in _records(db)}
+            for db in self.databases
+        ]
 
 
-def _slots(db: Database) -> Iterable[Any]:
-    return [slot for key in sorted(db.keys()) if (slot := db.slot(key)) is not None]
+def _records(db: Database) -> Iterable[Any]:
+    return [record for key in sorted(db.keys()) if (record := db.record(key)) is not None]
 
 
 def _value(value: Any) -> Any:

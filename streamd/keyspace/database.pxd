@@ -3,9 +3,9 @@
 
 cimport cython
 
-from streamd.engine.accesses cimport Accesses
-from streamd.engine.listener cimport KeyspaceListener
-from streamd.engine.slot cimport Slot
+from streamd.keyspace.accesses cimport Accesses
+from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.listener cimport KeyspaceListener
 
 
 cdef enum:
@@ -21,10 +21,10 @@ cdef class Database(Accesses):
     cdef public bint holds_expired        # True in CLIENT PAUSE, on a replica: expired keys are missing, removed later
     cdef public set own_expiries          # keys whose expiry is not the primary's, on a writable replica; else None
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
-    cdef readonly long long object_bytes  # of memory for slots, keys and values, as far as their types weigh them
+    cdef readonly long long object_bytes  # of memory for records, keys and values, as far as their types weigh them
     cdef Py_ssize_t *sizes                # owned: for each type by number, its values in SIZE_CLASSES, see size_class
     cdef int size_rows                    # types that there is room for in `sizes`
-    cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` slots
+    cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` records
     cdef Py_ssize_t container_count
     cdef public long long hits            # lookups for reading that found their key
     cdef public long long misses          # ... and that did not
@@ -34,9 +34,9 @@ cdef class Database(Accesses):
 
     cdef public KeyspaceListener listener  # notified of events of keys; one for all databases of a server
 
-    cdef list shards                      # dict of key -> Slot, or None, by the upper bits of the key's hash
-    cdef list chunks                      # the dense list of slots, in lists of CHUNK
-    cdef Py_ssize_t count                 # slots
+    cdef list shards                      # dict of key -> KeyRecord, or None, by the upper bits of the key's hash
+    cdef list chunks                      # the dense list of records, in lists of CHUNK
+    cdef Py_ssize_t count                 # records
 
     # Each value has a type, see value_type.pyx. An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
@@ -49,7 +49,7 @@ cdef class Database(Accesses):
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
     cdef int set_typed(self, bytes key, object value, int number, bint keep_expiry) except -1    # as set, of that type
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
-    cdef int evict(self, Slot slot) except -1       # delete it, to make room; then
+    cdef int evict(self, KeyRecord record) except -1       # delete it, to make room; then
     cdef int report_evicted(self, bytes key) except -1  # notify the listener
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
@@ -72,21 +72,21 @@ cdef class Database(Accesses):
 
     cpdef int event(self, int kind, bytes event, bytes key) except -1    # something happened to a key; EventClass, name
     cpdef int touched(self, bytes key) except -1                         # the value of a key changed in place
-    cdef Slot find_slot(self, bytes key)
-    cdef Slot lookup(self, bytes key)
-    cdef Slot slot_at(self, Py_ssize_t at)
-    cdef Slot random_slot(self, bint is_expiring)
-    cdef int weigh(self, Slot slot, int sign) except -1
+    cdef KeyRecord find_record(self, bytes key)
+    cdef KeyRecord lookup(self, bytes key)
+    cdef KeyRecord record_at(self, Py_ssize_t at)
+    cdef KeyRecord random_record(self, bint is_expiring)
+    cdef int weigh(self, KeyRecord record, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1
-    cdef int insert(self, Slot slot) except -1
+    cdef int insert(self, KeyRecord record) except -1
     cdef int make_way(self, bytes key) except -1
-    cdef int take_out(self, Slot slot) except -1
+    cdef int take_out(self, KeyRecord record) except -1
     cdef Py_ssize_t *sizes_of(self, int number) except NULL
-    cdef Slot add_typed(self, bytes key, object value, int number)
-    cdef int overwrite(self, Slot slot, object value, int number) except -1
-    cdef int place(self, bytes key, Slot source, object value) except -1
-    cdef bint relocate(self, Slot slot, Database target, bytes key) except -1
-    cdef int expire(self, Slot slot) except -1
+    cdef KeyRecord add_typed(self, bytes key, object value, int number)
+    cdef int overwrite(self, KeyRecord record, object value, int number) except -1
+    cdef int place(self, bytes key, KeyRecord source, object value) except -1
+    cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1
+    cdef int expire(self, KeyRecord record) except -1
     cdef int note_own_expiry(self, bytes key) except -1
     cdef int dispose(self, object value, int number) except -1
     cdef int signal_all(self) except -1

@@ -4,12 +4,12 @@
 cimport cython
 from cpython.object cimport PyObject
 
-from streamd.engine.slot cimport Slot
+from streamd.keyspace.key_record cimport KeyRecord
 
 
 cdef struct Deadline:
     long long at_ms
-    PyObject *slot                          # borrowed: the dense list owns it
+    PyObject *record                          # borrowed: the dense list owns it
 
 
 cdef class Deadlines:
@@ -18,8 +18,8 @@ cdef class Deadlines:
     cdef Py_ssize_t deadline_room         # allocated, in elements
     cdef object deadline_sum              # int: sum of all deadlines, for the average
 
-    cdef int set_deadline(self, Slot slot, long long at_ms) except -1
-    cdef void drop_deadline(self, Slot slot) noexcept
+    cdef int set_deadline(self, KeyRecord record, long long at_ms) except -1
+    cdef void drop_deadline(self, KeyRecord record) noexcept
     cdef void sift_up(self, Py_ssize_t at) noexcept
     cdef void sift_down(self, Py_ssize_t at) noexcept
     cdef object take_deadlines(self)

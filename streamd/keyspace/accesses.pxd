@@ -1,8 +1,8 @@
 # cython: language_level=3
 """How often and when keys are accessed. See accesses.pyx."""
 
-from streamd.engine.deadlines cimport Deadlines
-from streamd.engine.slot cimport Slot
+from streamd.keyspace.deadlines cimport Deadlines
+from streamd.keyspace.key_record cimport KeyRecord
 
 
 cdef class Accesses(Deadlines):
@@ -13,5 +13,5 @@ cdef class Accesses(Deadlines):
     cdef unsigned long long dice          # state of a generator of random numbers, never 0
 
     cdef unsigned long long roll(self) noexcept
-    cdef int decayed_uses(self, Slot slot) noexcept
-    cdef void note_use(self, Slot slot) noexcept
+    cdef int decayed_uses(self, KeyRecord record) noexcept
+    cdef void note_use(self, KeyRecord record) noexcept

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""One key of a database. See slot.pyx."""
+"""One key of a database. See key_record.pyx."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -14,7 +14,7 @@ cdef enum:
     MINUTE_MS = 60_000
     # Bytes of memory, as the interpreter and the C library hand it out.
     SMALL_OBJECT = 512  # up to this size the interpreter uses its own allocator, in multiples of 16 bytes
-    SLOT_BYTES = 64
+    RECORD_BYTES = 64
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
     LOOKUP_BYTES = 48   # about what a key takes in its shard and the dense list
     LIST_BYTES = 88     # an empty list, with what the collector needs
@@ -22,7 +22,7 @@ cdef enum:
 
 @cython.final
 @cython.no_gc
-cdef class Slot:
+cdef class KeyRecord:
     cdef readonly bytes key
     cdef readonly object value
     cdef readonly long long expire_at_ms    # Unix time in ms; -1: never

@@ -7,7 +7,7 @@ import time
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields
-from streamd.engine.database import has_due
+from streamd.keyspace.database import has_due
 from streamd.observe.latency import LatencyMonitor
 
 __all__ = ["Expiry"]

@@ -1,26 +1,26 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """A database: its keys, their values, and when they expire.
 
-Every key is one Slot, which is found in three ways:
+Every key is one KeyRecord, which is found in three ways:
 
     shards     by key: SHARDS Python dictionaries, chosen by the upper bits of the key's hash (a dictionary uses the
                lower ones itself) and made when they get their first key. A dictionary is rebuilt whole when it grows;
                with many small ones, no rebuild is long enough to be noticed.
-    chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of slots is cut in pieces of
-               CHUNK, so that it too never moves as a whole. A slot that is taken out is replaced by the last one.
+    chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of records is cut in pieces of
+               CHUNK, so that it too never moves as a whole. A record that is taken out is replaced by the last one.
     deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no
-               slot; each slot knows its place in the heap, so that an expiry changes or goes in O(log n).
+               record; each record knows its place in the heap, so that an expiry changes or goes in O(log n).
 
-What must hold (check_invariants): every slot is in exactly one shard, under its key, and at its place of the dense
+What must hold (check_invariants): every record is in exactly one shard, under its key, and at its place of the dense
 list; it has a place in the heap exactly when it has an expiry; no parent in the heap is later than its child.
 
 SCAN needs no state in the server. It walks the dense list downwards; the cursor is the number of places that have not
-been visited, so the slots at 0 .. cursor - 1 are still to come. The promise is that a key which is there from the first
-call to the last is returned at least once:
+been visited, so the records at 0 .. cursor - 1 are still to come. The promise is that a key which is there from the
+first call to the last is returned at least once:
 
     Claim: such a key, as long as it has not been returned, is at a place below the cursor.
     At the start the cursor is `count`, all keys are below it. A call returns what is at cursor - n .. cursor - 1, and
-    lowers the cursor to cursor - n: what has not been returned stays below it. Between calls a slot changes its place
+    lowers the cursor to cursor - n: what has not been returned stays below it. Between calls a record changes its place
     only when another is taken out, and then only from the last place to a lower one: from below the cursor it goes to a
     place below the cursor (from above it may come below, and is returned twice, which SCAN allows). New keys go to the
     end and move nobody. At the end the cursor is 0: no place is below it, so no key is left that was not returned.
@@ -31,8 +31,8 @@ so a scan ends even when keys are added all the time.
 Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
 counts as missing then, and is removed by the first that meets it, or by expire_due.
 
-Slots are in slot.pyx, the heap of deadlines in deadlines.pyx, what is noted of accesses in accesses.pyx, and what is
-reported to the server in listener.pyx.
+Records are in key_record.pyx, the heap of deadlines in deadlines.pyx, what is noted of accesses in accesses.pyx, and
+what is reported to the server in listener.pyx.
 
 Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are notified of every change made
 here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
@@ -47,18 +47,18 @@ from libc.string cimport memset
 
 from sys import getsizeof
 
-from streamd.engine.deadlines cimport Deadline
-from streamd.engine.flushed cimport Detached
-from streamd.engine.lazyfree import LazyFree
-from streamd.engine.listener cimport (
+from streamd.keyspace.deadlines cimport Deadline
+from streamd.keyspace.flushed cimport Detached
+from streamd.keyspace.lazyfree import LazyFree
+from streamd.keyspace.key_record cimport (
+    ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, RECORD_BYTES, KeyRecord, minute_of,
+    object_size, shard_of,
+)
+from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
     EVENT_TYPE_CHANGED, KeyspaceListener,
 )
-from streamd.engine.slot cimport (
-    ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, SLOT_BYTES, Slot, minute_of,
-    object_size, shard_of,
-)
-from streamd.engine.value_type cimport NO_SIZE, ValueType, number_of, type_at
+from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, type_at
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
@@ -96,48 +96,48 @@ cdef class Database:
     def __dealloc__(self):
         free(self.sizes)
 
-    # --- Slots -------------------------------------------------------------------------------------------------
+    # --- Records -------------------------------------------------------------------------------------------------
 
-    cdef Slot find_slot(self, bytes key):
-        """The slot of a key, or None; expired or not."""
+    cdef KeyRecord find_record(self, bytes key):
+        """The record of a key, or None; expired or not."""
         cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key))
         cdef PyObject *found
         if <object>shard is None:
             return None
         found = PyDict_GetItemWithError(<dict>shard, key)
-        return None if found is NULL else <Slot>found
+        return None if found is NULL else <KeyRecord>found
 
-    cdef Slot lookup(self, bytes key):
-        """The slot of a key, or None; an expired key is removed, unless removing waits."""
-        cdef Slot slot = self.find_slot(key)
-        if slot is None:
+    cdef KeyRecord lookup(self, bytes key):
+        """The record of a key, or None; an expired key is removed, unless removing waits."""
+        cdef KeyRecord record = self.find_record(key)
+        if record is None:
             return None
-        if 0 <= slot.expire_at_ms < self.now_ms and not self.keeps_expired:
+        if 0 <= record.expire_at_ms < self.now_ms and not self.keeps_expired:
             if not self.holds_expired:
-                self.expire(slot)
+                self.expire(record)
             return None
-        return slot
+        return record
 
-    cdef int insert(self, Slot slot) except -1:
-        """Give a new slot its places in shard and dense list; its key must be missing."""
-        cdef Py_ssize_t number = shard_of(slot.key)
+    cdef int insert(self, KeyRecord record) except -1:
+        """Give a new record its places in shard and dense list; its key must be missing."""
+        cdef Py_ssize_t number = shard_of(record.key)
         cdef Py_ssize_t place
         shard = self.shards[number]
-        if shard is not None and PyDict_GetItemWithError(shard, slot.key) is not NULL:
-            self.make_way(slot.key)
+        if shard is not None and PyDict_GetItemWithError(shard, record.key) is not NULL:
+            self.make_way(record.key)
             shard = self.shards[number]
         if shard is None:
             shard = self.shards[number] = {}
         place = self.count & (CHUNK - 1)
         if place == 0:
             chunk = []
-            PyObject_GC_UnTrack(chunk)  # slots take no part in cycles: the collector need not walk all keys
+            PyObject_GC_UnTrack(chunk)  # records take no part in cycles: the collector need not walk all keys
             self.chunks.append(chunk)
-        (<list>self.chunks[self.count >> CHUNK_BITS]).append(slot)
-        PyDict_SetItem(shard, slot.key, slot)
-        slot.used_minute = minute_of(self.now_ms)
-        slot.at = <unsigned int>self.count
-        self.weigh(slot, 1)
+        (<list>self.chunks[self.count >> CHUNK_BITS]).append(record)
+        PyDict_SetItem(shard, record.key, record)
+        record.used_minute = minute_of(self.now_ms)
+        record.at = <unsigned int>self.count
+        self.weigh(record, 1)
         self.count += 1
         return 0
 
@@ -145,37 +145,37 @@ cdef class Database:
         """Remove a key that has expired, and is only there because removing waits; KeyError for any other."""
         if not self.is_overdue(key):
             raise KeyError(key)
-        return self.expire(self.find_slot(key))
+        return self.expire(self.find_record(key))
 
-    cdef int take_out(self, Slot slot) except -1:
-        """Take a slot out of all three structures. The last one of the dense list moves to its place."""
-        cdef Slot last
+    cdef int take_out(self, KeyRecord record) except -1:
+        """Take a record out of all three structures. The last one of the dense list moves to its place."""
+        cdef KeyRecord last
         cdef list tail
-        if slot.deadline_at >= 0:
-            self.drop_deadline(slot)
-        self.weigh(slot, -1)
-        number = shard_of(slot.key)
+        if record.deadline_at >= 0:
+            self.drop_deadline(record)
+        self.weigh(record, -1)
+        number = shard_of(record.key)
         shard = self.shards[number]
-        PyDict_DelItem(shard, slot.key)
+        PyDict_DelItem(shard, record.key)
         if not shard:
             self.shards[number] = None
         tail = <list>self.chunks[(self.count - 1) >> CHUNK_BITS]
-        last = <Slot>tail.pop()
+        last = <KeyRecord>tail.pop()
         if not tail:
             self.chunks.pop()
         self.count -= 1
-        if last is not slot:
-            last.at = slot.at
+        if last is not record:
+            last.at = record.at
             (<list>self.chunks[last.at >> CHUNK_BITS])[last.at & (CHUNK - 1)] = last
         return 0
 
-    cdef int weigh(self, Slot slot, int sign) except -1:
-        """Count the memory of a slot, with its key and value, in (1) or out (-1)."""
+    cdef int weigh(self, KeyRecord record, int sign) except -1:
+        """Count the memory of a record, with its key and value, in (1) or out (-1)."""
         cdef int size_class = NO_SIZE
-        cdef Py_ssize_t weight = type_at(slot.type_number).weigh(slot.value, &size_class)
+        cdef Py_ssize_t weight = type_at(record.type_number).weigh(record.value, &size_class)
         if size_class != NO_SIZE:
-            self.sizes_of(slot.type_number)[size_class] += sign
-        self.object_bytes += sign * (SLOT_BYTES + <Py_ssize_t>object_size(slot.key) + weight)
+            self.sizes_of(record.type_number)[size_class] += sign
+        self.object_bytes += sign * (RECORD_BYTES + <Py_ssize_t>object_size(record.key) + weight)
         return 0
 
     cdef Py_ssize_t *sizes_of(self, int number) except NULL:
@@ -204,29 +204,29 @@ cdef class Database:
             self.trash.release(value)
         return 0
 
-    cdef int expire(self, Slot slot) except -1:
+    cdef int expire(self, KeyRecord record) except -1:
         """Remove a key because its time has come."""
-        self.take_out(slot)
+        self.take_out(record)
         self.expired_keys += 1
-        self.signal_ready(slot.key)
-        self.dispose(slot.value, slot.type_number)
-        self.listener.key_removed(self, slot.key)
-        self.touched(slot.key)
-        self.event(EVENT_EXPIRED, b"expired", slot.key)
+        self.signal_ready(record.key)
+        self.dispose(record.value, record.type_number)
+        self.listener.key_removed(self, record.key)
+        self.touched(record.key)
+        self.event(EVENT_EXPIRED, b"expired", record.key)
         return 0
 
-    cdef int overwrite(self, Slot slot, object value, int number) except -1:
+    cdef int overwrite(self, KeyRecord record, object value, int number) except -1:
         """Put another value in place; what belonged to the old value goes with it, the expiry stays."""
-        cdef int old_number = slot.type_number
-        old = slot.value
-        self.weigh(slot, -1)
-        slot.value = value
-        slot.type_number = <unsigned char>number
-        self.weigh(slot, 1)
-        slot.hint = 0
-        slot.accessed_ms = self.now_ms
-        self.signal_ready(slot.key)
-        self.touched(slot.key)
+        cdef int old_number = record.type_number
+        old = record.value
+        self.weigh(record, -1)
+        record.value = value
+        record.type_number = <unsigned char>number
+        self.weigh(record, 1)
+        record.hint = 0
+        record.accessed_ms = self.now_ms
+        self.signal_ready(record.key)
+        self.touched(record.key)
         if old is not value:
             self.dispose(old, old_number)
         return 0
@@ -255,9 +255,9 @@ cdef class Database:
 
     def note_change(self, bytes key not None):
         """Note that a key is changed now, where changes make keys young; watchers are not notified."""
-        cdef Slot slot = self.lookup(key)
-        if slot is not None:
-            slot.accessed_ms = self.now_ms
+        cdef KeyRecord record = self.lookup(key)
+        if record is not None:
+            record.accessed_ms = self.now_ms
 
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1:
         """Tell that a value has taken the place of another one."""
@@ -271,108 +271,108 @@ cdef class Database:
 
     cpdef int frequency(self, bytes key) except -2:
         """How often a key is accessed, on a logarithmic scale from 0 to 255; -1 when it is missing. No access."""
-        cdef Slot slot = self.lookup(key)
-        return -1 if slot is None else self.decayed_uses(slot)
+        cdef KeyRecord record = self.lookup(key)
+        return -1 if record is None else self.decayed_uses(record)
 
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1:
         """Note what another server knew of the accesses of a key: RESTORE. -1: nothing. KeyError: no such key."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             raise KeyError(key)
         if accessed_ms >= 0:
-            slot.accessed_ms = accessed_ms
+            record.accessed_ms = accessed_ms
         if 0 <= uses <= 255:
-            slot.uses = <unsigned char>uses
-            slot.used_minute = minute_of(self.now_ms)
+            record.uses = <unsigned char>uses
+            record.used_minute = minute_of(self.now_ms)
         return 0
 
     # --- Which keys there are, at random -------------------------------------------------------------------------
 
-    cdef Slot slot_at(self, Py_ssize_t at):
-        """The slot at a place of the dense list."""
-        return <Slot>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+    cdef KeyRecord record_at(self, Py_ssize_t at):
+        """The record at a place of the dense list."""
+        return <KeyRecord>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
 
-    cdef Slot random_slot(self, bint is_expiring):
-        """Any slot, or any of those with an expiry; there must be one. Expired ones too."""
+    cdef KeyRecord random_record(self, bint is_expiring):
+        """Any record, or any of those with an expiry; there must be one. Expired ones too."""
         if is_expiring:
-            return <Slot>self.deadlines[<Py_ssize_t>(self.roll() % <unsigned long long>self.deadline_count)].slot
-        return self.slot_at(<Py_ssize_t>(self.roll() % <unsigned long long>self.count))
+            return <KeyRecord>self.deadlines[<Py_ssize_t>(self.roll() % <unsigned long long>self.deadline_count)].record
+        return self.record_at(<Py_ssize_t>(self.roll() % <unsigned long long>self.count))
 
     # --- Keys and values -----------------------------------------------------------------------------------------
 
     cpdef object find(self, bytes key):
         """The value of a key for a command that reads it, or None. Counts a hit or a miss."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             self.misses += 1
             self.event(EVENT_KEY_MISS, b"keymiss", key)
             return None
         self.hits += 1
         if self.touch_on_access:
-            self.note_use(slot)
-        return slot.value
+            self.note_use(record)
+        return record.value
 
     cpdef object find_untouched(self, bytes key, bint tells=True):
         """As find, for commands that look at a key without using it: no access is noted.
 
         tells  whether a missing key is reported
         """
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             self.misses += 1
             if tells:
                 self.event(EVENT_KEY_MISS, b"keymiss", key)
             return None
         self.hits += 1
-        return slot.value
+        return record.value
 
     cpdef bint touch(self, bytes key) except -1:
         """Make now the access time of a key, whatever `touch_on_access` says; False, and a miss, when it is missing."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             self.misses += 1
             self.event(EVENT_KEY_MISS, b"keymiss", key)
             return False
         self.hits += 1
-        self.note_use(slot)
+        self.note_use(record)
         return True
 
     cpdef object find_for_write(self, bytes key):
         """The value of a key for a command that may change it, or None. Counts neither hit nor miss."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             return None
         if self.touch_on_access:
-            self.note_use(slot)
-        return slot.value
+            self.note_use(record)
+        return record.value
 
     cpdef object peek(self, bytes key):
         """The value of a key, or None; nothing is counted and the access time stays."""
-        cdef Slot slot = self.lookup(key)
-        return None if slot is None else slot.value
+        cdef KeyRecord record = self.lookup(key)
+        return None if record is None else record.value
 
     cpdef bint is_overdue(self, bytes key) except -1:
         """Whether a key has expired but still exists because it was not accessed; it stays."""
-        cdef Slot slot = self.find_slot(key)
-        return slot is not None and 0 <= slot.expire_at_ms < self.now_ms
+        cdef KeyRecord record = self.find_record(key)
+        return record is not None and 0 <= record.expire_at_ms < self.now_ms
 
     cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
         self.add_typed(key, value, number_of(value))
         return 0
 
-    cdef Slot add_typed(self, bytes key, object value, int number):
-        """As add, of the type with a number; the new slot."""
-        cdef Slot slot = Slot.__new__(Slot)
-        slot.key = key
-        slot.value = value
-        slot.type_number = <unsigned char>number
-        slot.accessed_ms = self.now_ms
-        self.insert(slot)
+    cdef KeyRecord add_typed(self, bytes key, object value, int number):
+        """As add, of the type with a number; the new record."""
+        cdef KeyRecord record = KeyRecord.__new__(KeyRecord)
+        record.key = key
+        record.value = value
+        record.type_number = <unsigned char>number
+        record.accessed_ms = self.now_ms
+        self.insert(record)
         self.signal_ready(key)
         self.touched(key)
         self.event(EVENT_NEW, b"new", key)
-        return slot
+        return record
 
     cpdef int set(self, bytes key, object value, bint keep_expiry=False) except -1:
         """Store a value under a key, whatever it held. An expiry goes, unless `keep_expiry`."""
@@ -380,16 +380,16 @@ cdef class Database:
 
     cdef int set_typed(self, bytes key, object value, int number, bint keep_expiry) except -1:
         """As set, of the type with a number."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             self.add_typed(key, value, number)
             return 0
-        if slot.deadline_at >= 0 and not keep_expiry:
-            self.drop_deadline(slot)
-        old = slot.value
+        if record.deadline_at >= 0 and not keep_expiry:
+            self.drop_deadline(record)
+        old = record.value
         if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
-            self.note_use(slot)
-        self.overwrite(slot, value, number)
+            self.note_use(record)
+        self.overwrite(record, value, number)
         return self.tell_overwritten(key, old, value)
 
     cpdef bint delete(self, bytes key, bint tells=False) except -1:
@@ -397,22 +397,22 @@ cdef class Database:
 
         tells  whether to report the event `del`
         """
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
             return False
-        self.take_out(slot)
+        self.take_out(record)
         self.signal_ready(key)
         self.touched(key)
-        self.dispose(slot.value, slot.type_number)
+        self.dispose(record.value, record.type_number)
         if tells:
             self.event(EVENT_GENERIC, b"del", key)
         return True
 
-    cdef int evict(self, Slot slot) except -1:
+    cdef int evict(self, KeyRecord record) except -1:
         """Remove a key to make room; `report_evicted` must follow."""
-        self.take_out(slot)
+        self.take_out(record)
         self.evicted_keys += 1
-        self.dispose(slot.value, slot.type_number)
+        self.dispose(record.value, record.type_number)
         return 0
 
     cdef int report_evicted(self, bytes key) except -1:
@@ -423,8 +423,8 @@ cdef class Database:
         self.event(EVENT_EVICTED, b"evicted", key)
         return 0
 
-    def slot(self, bytes key not None):
-        """The Slot of a key, or None; nothing is counted and the access time stays."""
+    def record(self, bytes key not None):
+        """The KeyRecord of a key, or None; nothing is counted and the access time stays."""
         return self.lookup(key)
 
     def __len__(self):
@@ -436,66 +436,66 @@ cdef class Database:
 
     # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
 
-    cdef int place(self, bytes key, Slot source, object value) except -1:
+    cdef int place(self, bytes key, KeyRecord source, object value) except -1:
         """Store `value` under `key` with type and expiry of `source`, whatever `key` held; it counts as new."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
-            slot = Slot.__new__(Slot)
-            slot.key = key
-            slot.value = value
-            slot.type_number = source.type_number
-            self.insert(slot)
+        cdef KeyRecord record = self.lookup(key)
+        if record is None:
+            record = KeyRecord.__new__(KeyRecord)
+            record.key = key
+            record.value = value
+            record.type_number = source.type_number
+            self.insert(record)
             self.signal_ready(key)
             self.touched(key)
         else:
-            self.overwrite(slot, value, source.type_number)
+            self.overwrite(record, value, source.type_number)
         self.event(EVENT_NEW, b"new", key)
-        slot.accessed_ms, slot.uses, slot.used_minute = self.now_ms, NEW_USES, minute_of(self.now_ms)
-        slot.hint = <unsigned char>type_at(source.type_number).moved_hint(source.key, value, source.hint)
+        record.accessed_ms, record.uses, record.used_minute = self.now_ms, NEW_USES, minute_of(self.now_ms)
+        record.hint = <unsigned char>type_at(source.type_number).moved_hint(source.key, value, source.hint)
         if source.expire_at_ms >= 0:
-            self.set_deadline(slot, source.expire_at_ms)
+            self.set_deadline(record, source.expire_at_ms)
             self.note_own_expiry(key)
-        elif slot.deadline_at >= 0:
-            self.drop_deadline(slot)
+        elif record.deadline_at >= 0:
+            self.drop_deadline(record)
         return 0
 
-    cdef bint relocate(self, Slot slot, Database target, bytes key) except -1:
-        """Take a slot out and store its value, and what is known of it, under `key` of `target`."""
-        cdef long long expire_at_ms = slot.expire_at_ms
-        self.take_out(slot)
-        slot.expire_at_ms = expire_at_ms
-        self.signal_ready(slot.key)
-        self.touched(slot.key)
-        target.place(key, slot, slot.value)
+    cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1:
+        """Take a record out and store its value, and what is known of it, under `key` of `target`."""
+        cdef long long expire_at_ms = record.expire_at_ms
+        self.take_out(record)
+        record.expire_at_ms = expire_at_ms
+        self.signal_ready(record.key)
+        self.touched(record.key)
+        target.place(key, record, record.value)
         return True
 
     cpdef bint rename(self, bytes key, bytes new_key) except -1:
         """Give a key another name, expiry and all; what was there is overwritten. False when `key` is missing."""
-        cdef Slot target
-        cdef Slot slot = self.lookup(key)
+        cdef KeyRecord target
+        cdef KeyRecord record = self.lookup(key)
         if new_key is None:
             raise TypeError("a key is bytes, not None")
-        if slot is None:
+        if record is None:
             return False
         if key == new_key:
             return True
         target = self.lookup(new_key)
         old = None if target is None else target.value
-        self.relocate(slot, self, new_key)
+        self.relocate(record, self, new_key)
         self.event(EVENT_GENERIC, b"rename_from", key)
         self.event(EVENT_GENERIC, b"rename_to", new_key)
         if old is not None:
-            self.tell_overwritten(new_key, old, slot.value)
+            self.tell_overwritten(new_key, old, record.value)
         return True
 
     cpdef bint move(self, bytes key, Database target) except -1:
         """Move a key to another database; False when it is missing here or there already."""
-        cdef Slot slot = self.lookup(key)
+        cdef KeyRecord record = self.lookup(key)
         if target is None:
             raise TypeError("there is no database to move to")
-        if slot is None or target.lookup(key) is not None:
+        if record is None or target.lookup(key) is not None:
             return False
-        self.relocate(slot, target, key)
+        self.relocate(record, target, key)
         self.event(EVENT_GENERIC, b"move_from", key)
         target.event(EVENT_GENERIC, b"move_to", key)
         return True
@@ -505,16 +505,16 @@ cdef class Database:
 
         A key must not be copied to itself.
         """
-        cdef Slot replaced
-        cdef Slot slot = self.lookup(key)
+        cdef KeyRecord replaced
+        cdef KeyRecord record = self.lookup(key)
         if target is None:
             raise TypeError("there is no database to copy to")
-        if slot is None:
+        if record is None:
             return False
         replaced = target.lookup(new_key)
         old = None if replaced is None else replaced.value
-        value = type_at(slot.type_number).copy(slot.value)
-        target.place(new_key, slot, value)
+        value = type_at(record.type_number).copy(record.value)
+        target.place(new_key, record, value)
         target.event(EVENT_GENERIC, b"copy_to", new_key)
         if old is not None:
             target.tell_overwritten(new_key, old, value)
@@ -524,17 +524,17 @@ cdef class Database:
 
     cpdef long long expiry(self, bytes key) except? -3:
         """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing."""
-        cdef Slot slot = self.lookup(key)
-        return -2 if slot is None else slot.expire_at_ms
+        cdef KeyRecord record = self.lookup(key)
+        return -2 if record is None else record.expire_at_ms
 
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1:
         """Let a key expire at a Unix time in ms (0 or later); False when it is missing."""
-        cdef Slot slot = self.lookup(key)
+        cdef KeyRecord record = self.lookup(key)
         if at_ms < 0:
             raise ValueError("an expiry is a Unix time in ms")
-        if slot is None:
+        if record is None:
             return False
-        self.set_deadline(slot, at_ms)
+        self.set_deadline(record, at_ms)
         self.note_own_expiry(key)
         self.touched(key)
         self.event(EVENT_GENERIC, b"expire", key)
@@ -548,10 +548,10 @@ cdef class Database:
 
     cpdef bint persist(self, bytes key) except -1:
         """Take the expiry of a key away; False when it has none, or is missing."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None or slot.deadline_at < 0:
+        cdef KeyRecord record = self.lookup(key)
+        if record is None or record.deadline_at < 0:
             return False
-        self.drop_deadline(slot)
+        self.drop_deadline(record)
         self.touched(key)
         self.event(EVENT_GENERIC, b"persist", key)
         return True
@@ -559,25 +559,25 @@ cdef class Database:
     cpdef long long expire_due(self, long long limit) except -1:
         """Remove keys whose time has come, the longest overdue first, but at most `limit`; how many they were."""
         cdef long long removed = 0
-        cdef Slot slot
+        cdef KeyRecord record
         while removed < limit and self.deadline_count and self.deadlines[0].at_ms < self.now_ms:
-            slot = <Slot>self.deadlines[0].slot
-            self.expire(slot)
+            record = <KeyRecord>self.deadlines[0].record
+            self.expire(record)
             removed += 1
         return removed
 
     def expire_own(self):
         """Remove those of `own_expiries` whose time has come; how many they were. O(own_expiries)."""
-        cdef Slot slot
+        cdef KeyRecord record
         cdef long long removed = 0
         cdef bytes key
         for key in list(self.own_expiries or ()):
-            slot = self.find_slot(key)
-            if slot is not None and slot.deadline_at >= 0 and slot.expire_at_ms >= self.now_ms:
+            record = self.find_record(key)
+            if record is not None and record.deadline_at >= 0 and record.expire_at_ms >= self.now_ms:
                 continue
             self.own_expiries.discard(key)
-            if slot is not None and slot.deadline_at >= 0:
-                self.expire(slot)
+            if record is not None and record.deadline_at >= 0:
+                self.expire(record)
                 removed += 1
         return removed
 
@@ -602,12 +602,12 @@ cdef class Database:
 
     def keys(self):
         """All keys that have not expired, in no order, as a list. O(n)."""
-        cdef Slot slot
+        cdef KeyRecord record
         cdef list found = []
         for chunk in self.chunks:
-            for slot in <list>chunk:
-                if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
-                    found.append(slot.key)
+            for record in <list>chunk:
+                if record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms:
+                    found.append(record.key)
         return found
 
     def random_key(self):
@@ -616,31 +616,31 @@ cdef class Database:
         While removing waits, and every key has an expiry, an expired key after some tries, as in Redis.
         """
         cdef Py_ssize_t at
-        cdef Slot slot
+        cdef KeyRecord record
         cdef int tries = 0
         while self.count:
             at = <Py_ssize_t>(self.roll() % <unsigned long long>self.count)
-            slot = self.slot_at(at)
-            if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
-                return slot.key
+            record = self.record_at(at)
+            if record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms:
+                return record.key
             if not self.holds_expired:
-                self.expire(slot)
+                self.expire(record)
             elif self.deadline_count == self.count:
                 tries += 1
                 if tries == RANDOM_TRIES:
-                    return slot.key
+                    return record.key
         return None
 
     def scan(self, unsigned long long cursor, long long limit):
-        """One step of a walk over all keys: the next cursor, and a list of at most `limit` slots.
+        """One step of a walk over all keys: the next cursor, and a list of at most `limit` records.
 
         cursor  0 to begin, then what the previous call gave; the walk is over when that is 0
-        limit   slots to look at, at least 1; those found expired are removed and not returned
+        limit   records to look at, at least 1; those found expired are removed and not returned
         What a walk promises, and why: head of this file.
         """
         cdef Py_ssize_t at = self.count
         cdef Py_ssize_t end
-        cdef Slot slot
+        cdef KeyRecord record
         cdef list found = []
         if limit < 1:
             raise ValueError("limit must be positive")
@@ -649,17 +649,17 @@ cdef class Database:
         end = at - <Py_ssize_t>limit if limit < at else 0
         while at > end:
             at -= 1
-            slot = self.slot_at(at)
-            if 0 <= slot.expire_at_ms < self.now_ms:
+            record = self.record_at(at)
+            if 0 <= record.expire_at_ms < self.now_ms:
                 if self.holds_expired:
                     continue
-                self.expire(slot)  # the slot that takes its place has been visited, if it is another one
+                self.expire(record)  # the record that takes its place has been visited, if it is another one
             else:
-                found.append(slot)
+                found.append(record)
         return end, found
 
-    def slots(self, unsigned long long cursor, long long limit):
-        """One step of a walk over all keys that changes nothing: as `scan`, but expired slots stay and are returned."""
+    def records(self, unsigned long long cursor, long long limit):
+        """One step of a walk over all keys that changes nothing: as `scan`, but expired records stay and are listed."""
         cdef Py_ssize_t at = self.count
         cdef Py_ssize_t end
         if limit < 1:
@@ -667,7 +667,7 @@ cdef class Database:
         if cursor != 0 and cursor < <unsigned long long>at:
             at = <Py_ssize_t>cursor
         end = at - <Py_ssize_t>limit if limit < at else 0
-        return end, [self.slot_at(place) for place in range(end, at)]
+        return end, [self.record_at(place) for place in range(end, at)]
 
     cpdef int flush(self) except -1:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
@@ -725,14 +725,14 @@ cdef class Database:
 
         An expired key that was not accessed uses memory too, and stays.
         """
-        cdef Slot slot = self.find_slot(key)
+        cdef KeyRecord record = self.find_record(key)
         cdef long long size
-        if slot is None:
+        if record is None:
             return -1
-        size = SLOT_BYTES + object_size(key) + LOOKUP_BYTES
-        if slot.deadline_at >= 0:
+        size = RECORD_BYTES + object_size(key) + LOOKUP_BYTES
+        if record.deadline_at >= 0:
             size += sizeof(Deadline)
-        return size + type_at(slot.type_number).memory(slot.value)
+        return size + type_at(record.type_number).memory(record.value)
 
     @property
     def lookup_bytes(self):
@@ -749,7 +749,7 @@ cdef class Database:
 
     def check_invariants(self):
         """Walk everything and assert that the three structures agree."""
-        cdef Slot slot
+        cdef KeyRecord record
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t expiring = 0
         cdef long long weight = 0
@@ -760,25 +760,25 @@ cdef class Database:
         assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
         for chunk in self.chunks:
             assert at & (CHUNK - 1) == 0, "only the last chunk may be short"
-            for slot in <list>chunk:
-                assert slot.at == at, "a slot knows its place"
-                shard = self.shards[shard_of(slot.key)]
-                assert shard is not None and shard.get(slot.key) is slot, "a slot is in its shard"
-                assert slot.value is not None
-                assert slot.type_number == number_of(slot.value), "a slot knows the type of its value"
+            for record in <list>chunk:
+                assert record.at == at, "a record knows its place"
+                shard = self.shards[shard_of(record.key)]
+                assert shard is not None and shard.get(record.key) is record, "a record is in its shard"
+                assert record.value is not None
+                assert record.type_number == number_of(record.value), "a record knows the type of its value"
                 size_class = NO_SIZE
-                weight += SLOT_BYTES + object_size(slot.key)
-                weight += type_at(slot.type_number).weigh(slot.value, &size_class)
+                weight += RECORD_BYTES + object_size(record.key)
+                weight += type_at(record.type_number).weigh(record.value, &size_class)
                 if size_class != NO_SIZE:
-                    sizes[slot.type_number * SIZE_CLASSES + size_class] += 1
+                    sizes[record.type_number * SIZE_CLASSES + size_class] += 1
                 at += 1
-                assert (slot.expire_at_ms >= 0) == (slot.deadline_at >= 0)
-                if slot.deadline_at >= 0:
+                assert (record.expire_at_ms >= 0) == (record.deadline_at >= 0)
+                if record.deadline_at >= 0:
                     expiring += 1
-                    total += slot.expire_at_ms
-                    assert slot.deadline_at < self.deadline_count
-                    assert self.deadlines[slot.deadline_at].slot == <PyObject *>slot
-                    assert self.deadlines[slot.deadline_at].at_ms == slot.expire_at_ms
+                    total += record.expire_at_ms
+                    assert record.deadline_at < self.deadline_count
+                    assert self.deadlines[record.deadline_at].record == <PyObject *>record
+                    assert self.deadlines[record.deadline_at].at_ms == record.expire_at_ms
         assert at == self.count
         assert expiring == self.deadline_count <= self.deadline_room
         assert total == self.deadline_sum

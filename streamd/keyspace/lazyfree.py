@@ -4,7 +4,7 @@ Two kinds of work, depending on whether the interpreter's lock is needed:
 
 - The C memory of a large value (a stream of many nodes) is freed by a background thread, which needs the lock only to
   fetch the next piece. `release` decides by the value's own estimate, `free_effort`; small values are freed at once.
-- The Python objects of a flushed database (keys, slots, dictionaries), and the records of which clients read its keys,
+- The Python objects of a flushed database (keys, key records, dictionaries), and the records of which clients read its keys,
   can only be freed under the lock, so a thread would block the loop all the same. They are released in slices: the
   server calls `step(budget)` from a timer while `has_slices` is true, and it returns after about `budget` objects.
 

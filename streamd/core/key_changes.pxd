@@ -1,13 +1,13 @@
 # cython: language_level=3
-"""Notifications about changed keys. See keyspace.pyx."""
+"""Notifications about changed keys. See key_changes.pyx."""
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport ClientHost
 from streamd.core.effects cimport Effects
-from streamd.engine.listener cimport KeyspaceListener
+from streamd.keyspace.listener cimport KeyspaceListener
 
 
-cdef class Keyspace(KeyspaceListener):
+cdef class KeyChanges(KeyspaceListener):
     cdef ClientHost host
     cdef Effects effects
     cdef public Capability publisher      # receives the events of classes in `wanted`; None: there is none

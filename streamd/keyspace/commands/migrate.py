@@ -23,8 +23,8 @@ from streamd.core.spec import (
     string,
     token,
 )
-from streamd.data.migration import MigrationTarget, MigrationTargets, TargetIOError
 from streamd.errors import CommandError, OptionSyntaxError, one_line
+from streamd.keyspace.commands.migration import MigrationTarget, MigrationTargets, TargetIOError
 from streamd.persistence.payloads import Payloads
 
 __all__ = ["MigrateOptions", "find_keys"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Fields, Lines
-from streamd.engine.database import total_counts, with_keys
-from streamd.engine.value_type import registered_types
+from streamd.keyspace.database import total_counts, with_keys
+from streamd.keyspace.value_type import registered_types
 
 __all__ = ["KeyStatistics"]
 

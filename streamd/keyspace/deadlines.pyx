@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Deadlines: the slots of a database that expire, by time.
+"""Deadlines: the records of a database that expire, by time.
 
-A binary heap whose elements carry the time, so that sifting does not touch the slots. Each slot knows its place in the
-heap, so that changing or removing an expiry is O(log n). No parent is later than its child.
+A binary heap whose elements carry the time, so that sifting does not touch the records. Each record knows its place in
+the heap, so that changing or removing an expiry is O(log n). No parent is later than its child.
 """
 
 cimport cython
 from cpython.object cimport PyObject
 
-from streamd.engine.slot cimport Slot
 from streamd.heap cimport free, realloc
+from streamd.keyspace.key_record cimport KeyRecord
 
 
 cdef class Deadlines:
@@ -31,10 +31,10 @@ cdef class Deadlines:
             if self.deadlines[parent].at_ms <= moving.at_ms:
                 break
             self.deadlines[at] = self.deadlines[parent]
-            (<Slot>self.deadlines[at].slot).deadline_at = <int>at
+            (<KeyRecord>self.deadlines[at].record).deadline_at = <int>at
             at = parent
         self.deadlines[at] = moving
-        (<Slot>moving.slot).deadline_at = <int>at
+        (<KeyRecord>moving.record).deadline_at = <int>at
 
     cdef void sift_down(self, Py_ssize_t at) noexcept:
         """Move the element at `at` away from the root until no child is earlier."""
@@ -49,21 +49,21 @@ cdef class Deadlines:
             if self.deadlines[child].at_ms >= moving.at_ms:
                 break
             self.deadlines[at] = self.deadlines[child]
-            (<Slot>self.deadlines[at].slot).deadline_at = <int>at
+            (<KeyRecord>self.deadlines[at].record).deadline_at = <int>at
             at = child
         self.deadlines[at] = moving
-        (<Slot>moving.slot).deadline_at = <int>at
+        (<KeyRecord>moving.record).deadline_at = <int>at
 
-    cdef int set_deadline(self, Slot slot, long long at_ms) except -1:
-        """Let `slot` expire at `at_ms`, whether it had an expiry before or not."""
+    cdef int set_deadline(self, KeyRecord record, long long at_ms) except -1:
+        """Let `record` expire at `at_ms`, whether it had an expiry before or not."""
         cdef Deadline *moved
         cdef Py_ssize_t room
-        if slot.deadline_at >= 0:
-            self.deadline_sum += at_ms - slot.expire_at_ms
-            slot.expire_at_ms = at_ms
-            self.deadlines[slot.deadline_at].at_ms = at_ms
-            self.sift_up(slot.deadline_at)
-            self.sift_down(slot.deadline_at)
+        if record.deadline_at >= 0:
+            self.deadline_sum += at_ms - record.expire_at_ms
+            record.expire_at_ms = at_ms
+            self.deadlines[record.deadline_at].at_ms = at_ms
+            self.sift_up(record.deadline_at)
+            self.sift_down(record.deadline_at)
             return 0
         if self.deadline_count == self.deadline_room:
             room = 16 if self.deadline_room == 0 else 2 * self.deadline_room
@@ -73,27 +73,27 @@ cdef class Deadlines:
             self.deadlines = moved
             self.deadline_room = room
         self.deadline_sum += at_ms
-        slot.expire_at_ms = at_ms
+        record.expire_at_ms = at_ms
         self.deadlines[self.deadline_count].at_ms = at_ms
-        self.deadlines[self.deadline_count].slot = <PyObject *>slot
+        self.deadlines[self.deadline_count].record = <PyObject *>record
         self.deadline_count += 1
         self.sift_up(self.deadline_count - 1)
         return 0
 
-    cdef void drop_deadline(self, Slot slot) noexcept:
-        """Let `slot` never expire; it must have an expiry."""
-        cdef Py_ssize_t hole = slot.deadline_at
+    cdef void drop_deadline(self, KeyRecord record) noexcept:
+        """Let `record` never expire; it must have an expiry."""
+        cdef Py_ssize_t hole = record.deadline_at
         cdef Py_ssize_t last = self.deadline_count - 1
         cdef Deadline *moved
-        self.deadline_sum -= slot.expire_at_ms
+        self.deadline_sum -= record.expire_at_ms
         self.deadline_count = last
         if hole != last:
             self.deadlines[hole] = self.deadlines[last]
-            (<Slot>self.deadlines[hole].slot).deadline_at = <int>hole
+            (<KeyRecord>self.deadlines[hole].record).deadline_at = <int>hole
             self.sift_up(hole)
             self.sift_down(hole)
-        slot.expire_at_ms = -1
-        slot.deadline_at = -1
+        record.expire_at_ms = -1
+        record.deadline_at = -1
         if self.deadline_room > 64 and last < self.deadline_room >> 2:
             moved = <Deadline *>realloc(self.deadlines, (self.deadline_room >> 1) * sizeof(Deadline))
             if moved is not NULL:  # when it cannot shrink, it stays

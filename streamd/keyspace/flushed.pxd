@@ -9,4 +9,4 @@ cimport cython
 cdef class Detached:
     cdef list shards
     cdef list chunks
-    cdef readonly Py_ssize_t count        # slots not yet released
+    cdef readonly Py_ssize_t count        # records not yet released

@@ -7,7 +7,7 @@ that one byte is enough: a count is raised with a probability that falls as it g
 
 from os import urandom
 
-from streamd.engine.slot cimport ACCESS_FREQUENCY, ACCESS_TIME, NEW_USES, Slot, minute_of
+from streamd.keyspace.key_record cimport ACCESS_FREQUENCY, ACCESS_TIME, NEW_USES, KeyRecord, minute_of
 
 
 cdef class Accesses(Deadlines):
@@ -29,25 +29,25 @@ cdef class Accesses(Deadlines):
         self.dice ^= self.dice << 17
         return self.dice
 
-    cdef int decayed_uses(self, Slot slot) noexcept:
+    cdef int decayed_uses(self, KeyRecord record) noexcept:
         """`uses` as it is now, after the minutes in which nothing raised it."""
         cdef int periods
         if self.decay_minutes <= 0:
-            return slot.uses
-        periods = <unsigned short>(minute_of(self.now_ms) - slot.used_minute) // self.decay_minutes
-        return slot.uses - periods if periods < slot.uses else 0
+            return record.uses
+        periods = <unsigned short>(minute_of(self.now_ms) - record.used_minute) // self.decay_minutes
+        return record.uses - periods if periods < record.uses else 0
 
-    cdef void note_use(self, Slot slot) noexcept:
+    cdef void note_use(self, KeyRecord record) noexcept:
         """Note an access."""
         cdef int uses
         cdef double chance
         if self.access_mode == ACCESS_TIME:
-            slot.accessed_ms = self.now_ms
+            record.accessed_ms = self.now_ms
         elif self.access_mode == ACCESS_FREQUENCY:
-            uses = self.decayed_uses(slot)
+            uses = self.decayed_uses(record)
             if uses < 255:
                 chance = 1.0 / (<double>self.log_factor * (uses - NEW_USES if uses > NEW_USES else 0) + 1.0)
                 if <double>(self.roll() >> 11) < chance * 9007199254740992.0:  # 53 random bits
                     uses += 1
-            slot.uses = <unsigned char>uses
-            slot.used_minute = minute_of(self.now_ms)
+            record.uses = <unsigned char>uses
+            record.used_minute = minute_of(self.now_ms)

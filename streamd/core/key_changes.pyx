@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Keyspace: notifies capabilities of what happens to keys.
+"""KeyChanges: notifies capabilities of what happens to keys.
 
-Databases report every change to one Keyspace (`listener.KeyspaceListener`); a change that no capability wants costs
+Databases report every change to one of these (`listener.KeyspaceListener`); a change that no capability wants costs
 them one test of a flag.
 
     events         of the classes in `wanted` go to `publisher`
@@ -13,10 +13,10 @@ from streamd.core.capability cimport Capability
 from streamd.core.client cimport ClientHost
 from streamd.core.effects cimport EVERYWHERE, Effects
 
-__all__ = ["Keyspace"]
+__all__ = ["KeyChanges"]
 
 
-cdef class Keyspace(KeyspaceListener):
+cdef class KeyChanges(KeyspaceListener):
     """The listener for all databases of a server."""
 
     def __init__(self, ClientHost host not None, Effects effects not None):

@@ -27,11 +27,7 @@ from streamd.core.spec import (
     token,
     unix_time,
 )
-from streamd.data.freeing import Freeing
-from streamd.engine.database import Database
 from streamd.engine.glob import Glob
-from streamd.engine.slot import ACCESS_MODES, Slot
-from streamd.engine.value_type import type_of
 from streamd.errors import (
     NO_SUCH_DATABASE,
     CommandError,
@@ -41,6 +37,10 @@ from streamd.errors import (
     printable,
 )
 from streamd.integers import INT64_MAX, UINT64_MAX
+from streamd.keyspace.commands.freeing import Freeing
+from streamd.keyspace.database import Database
+from streamd.keyspace.key_record import ACCESS_MODES, KeyRecord
+from streamd.keyspace.value_type import type_of
 
 __all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor"]
 
@@ -188,10 +188,10 @@ class ScanOptions(NamedTuple):
 def scan(ctx: Context, args: list[bytes]) -> None:
     cursor = parse_cursor(args[1])
     options = ScanOptions.parse(args[2:])
-    cursor, slots = ctx.db.scan(cursor, options.limit)
+    cursor, records = ctx.db.scan(cursor, options.limit)
     if options.type_name is not None:
-        slots = [slot for slot in slots if slot.type.name == options.type_name]
-    names = [slot.key for slot in slots]
+        records = [record for record in records if record.type.name == options.type_name]
+    names = [record.key for record in records]
     wanted = options.pattern
     if wanted is not None and wanted != b"*":
         names = list(filter(Glob(wanted).match, names))
@@ -540,9 +540,9 @@ def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None
     )  # fmt: skip
 
 
-def _look_at(ctx: Context, name: bytes) -> Slot | None:
-    """The slot of a key, or None; counts as a lookup, but not as an access, and is not reported."""
-    return None if ctx.db.find_untouched(name, False) is None else ctx.db.slot(name)
+def _look_at(ctx: Context, name: bytes) -> KeyRecord | None:
+    """The record of a key, or None; counts as a lookup, but not as an access, and is not reported."""
+    return None if ctx.db.find_untouched(name, False) is None else ctx.db.record(name)
 
 
 def _counts_uses(ctx: Context) -> bool:
@@ -552,8 +552,8 @@ def _counts_uses(ctx: Context) -> bool:
 
 @_object("ENCODING", "2.2.3", "Returns the name of the way in which Redis would store what a key holds.")
 def object_encoding(ctx: Context, args: list[bytes]) -> None:
-    slot = _look_at(ctx, args[2])
-    ctx.reply.bulk(None if slot is None else slot.encoding)
+    record = _look_at(ctx, args[2])
+    ctx.reply.bulk(None if record is None else record.encoding)
 
 
 @_object("REFCOUNT", "2.2.3", "Returns the number of references to what a key holds, which is always 1.")
@@ -566,8 +566,8 @@ def object_refcount(ctx: Context, args: list[bytes]) -> None:
 
 @_object("IDLETIME", "2.2.3", "Returns the number of seconds since a key was last used.")
 def object_idletime(ctx: Context, args: list[bytes]) -> None:
-    slot = _look_at(ctx, args[2])
-    if slot is None:
+    record = _look_at(ctx, args[2])
+    if record is None:
         ctx.reply.null()
     elif _counts_uses(ctx):
         raise CommandError(
@@ -575,7 +575,7 @@ def object_idletime(ctx: Context, args: list[bytes]) -> None:
             " policies at runtime LRU and LFU data will take some time to adjust."
         )
     else:
-        ctx.reply.integer(max(0, ctx.now_ms - slot.accessed_ms) // 1000)
+        ctx.reply.integer(max(0, ctx.now_ms - record.accessed_ms) // 1000)
 
 
 @_object("FREQ", "4.0.0", "Returns how often a key is used; only with a maxmemory policy that counts it.")

@@ -12,7 +12,7 @@ EVENTS = {
 
 
 cdef class KeyspaceListener:
-    """Notified by databases of changes of keys. This base class wants nothing; core/keyspace.pyx has one that acts."""
+    """Notified by databases of changes of keys. This base class wants nothing; one that acts: core/key_changes.pyx."""
 
     cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
         return 0

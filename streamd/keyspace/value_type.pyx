@@ -5,8 +5,8 @@ A type is one object of a class derived from ValueType, which overrides what dif
 that meets values of any type (databases, snapshots, append-only files, memory, DEBUG, commands of any key) asks it, and
 knows no type by name.
 
-A slot holds the number of its value's type, one byte: the place of the type in a table, where it is found at once. The
-table is that of the process, filled by `register`; streamd/values lists the types of streamd. A value's type follows
+A key record holds the number of its value's type, one byte: the place of the type in a table, where it is found at once.
+The table is that of the process, filled by `register`; streamd/values lists the types of streamd. A value's type follows
 from its Python class, so no two types share one.
 
 A type may be written in Python: the compiled methods call what overrides them.

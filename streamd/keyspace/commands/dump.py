@@ -10,9 +10,9 @@ from typing import NamedTuple
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, integer, key, optional, string, token
-from streamd.engine.listener import EVENTS
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.integers import INT64_MAX
+from streamd.keyspace.listener import EVENTS
 from streamd.persistence.payloads import Payloads
 
 __all__ = ["RestoreOptions"]

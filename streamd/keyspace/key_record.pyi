@@ -1,11 +1,11 @@
 from typing import Any, final
 
-from streamd.engine.value_type import ValueType
+from streamd.keyspace.value_type import ValueType
 
 ACCESS_MODES: dict[str, int]
 
 @final
-class Slot:
+class KeyRecord:
     key: bytes
     value: Any
     expire_at_ms: int

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Slot: one key of a database, with its value, expiry and accesses."""
+"""KeyRecord: one key of a database, with its value, expiry and accesses."""
 
 cimport cython
 
-from streamd.engine.value_type cimport type_at
+from streamd.keyspace.value_type cimport type_at
 
-__all__ = ["ACCESS_MODES", "Slot"]
+__all__ = ["ACCESS_MODES", "KeyRecord"]
 
 ACCESS_MODES = {"time": ACCESS_TIME, "frequency": ACCESS_FREQUENCY, "changes": ACCESS_CHANGES}
 """AccessMode, for Python."""
@@ -13,7 +13,7 @@ ACCESS_MODES = {"time": ACCESS_TIME, "frequency": ACCESS_FREQUENCY, "changes": A
 
 @cython.final
 @cython.no_gc
-cdef class Slot:
+cdef class KeyRecord:
     """One key of a database with its value, expiry and accesses. Read-only for Python; owned by its database."""
 
     def __cinit__(self):
