@@ -12,13 +12,14 @@ cdef class Question:
 
     value_class  the class
     line         clients with the same line wait in one queue for a key: only its head is run when the key is ready,
-                 and the next one when the head was served and may have left something. None: all are run
+                 and the next one when the head was served and may have left something. None: all are run.
+                 Types of value do not share lines: a compiled class that fills this field by itself keeps it its own
     passes       in a line: may be served although those before it wait on
     """
 
     def __init__(self, type value_class not None, object line=None, bint passes=False):
         self.value_class = value_class
-        self.line = line
+        self.line = None if line is None else (value_class, line)
         self.passes = passes
 
     cdef bint is_met(self, object value, bint is_first) except -1:

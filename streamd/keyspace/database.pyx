@@ -195,7 +195,10 @@ cdef class Database:
 
     def sizes_by_power(self, ValueType type not None):
         """How many values of a type there are of which size: (least size, values), each up to the next power of two."""
-        cdef Py_ssize_t *sizes = self.sizes_of(type.number)
+        cdef Py_ssize_t *sizes
+        if type.number < 0:
+            raise ValueError(f"the type {type.name.decode()} is not registered")
+        sizes = self.sizes_of(type.number)
         return [(0 if size == 0 else 1 << (size - 1), sizes[size]) for size in range(SIZE_CLASSES) if sizes[size]]
 
     cdef int dispose(self, object value, int number) except -1:

@@ -5,9 +5,9 @@ A type is one object of a class derived from ValueType, which overrides what dif
 that meets values of any type (databases, snapshots, append-only files, memory, DEBUG, commands of any key) asks it, and
 knows no type by name.
 
-A key record holds the number of its value's type, one byte: the place of the type in a table, where it is found at once.
-The table is that of the process, filled by `register`; streamd/values lists the types of streamd. A value's type follows
-from its Python class, so no two types share one.
+A key record holds the number of its value's type, one byte: the place of the type in a table, where it is found at
+once. The table is that of the process, filled by `register`; streamd/values lists the types of streamd. A value's type
+follows from its Python class, so no two types share one.
 
 A type may be written in Python: the compiled methods call what overrides them.
 """
@@ -49,7 +49,7 @@ cdef class ValueType:
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:
         """`weight`, and the class of `size` in `found` (NO_SIZE: none)."""
         cdef Py_ssize_t size = self.size(value)
-        found[0] = NO_SIZE if size == NO_SIZE else size_class(size)
+        found[0] = NO_SIZE if size < 0 else size_class(size)
         return self.weight(value)
 
     cpdef Py_ssize_t weight(self, object value) except -1:

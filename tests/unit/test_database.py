@@ -293,6 +293,13 @@ def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
     assert db.record(b"renamed").encoding == b"embstr"  # type: ignore[union-attr]
 
 
+def test_only_bytes_are_appended(db: Database) -> None:
+    db.add(b"k", bytes(100))
+    with pytest.raises(TypeError, match="not None"):
+        append_string(db, b"k", None)  # type: ignore[arg-type]
+    assert db.peek(b"k") == bytes(100)
+
+
 def test_a_string_too_long_for_its_key_stays_raw_under_a_shorter_one(db: Database) -> None:
     db.add(b"k" * 40, b"long")
     db.rename(b"k" * 40, b"k")

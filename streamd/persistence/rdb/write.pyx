@@ -124,6 +124,8 @@ cdef class RdbWriter:
         return self.put_raw(data, size)
 
     cpdef int put_bytes(self, bytes text) except -1:
+        if text is None:
+            raise TypeError("a string of a snapshot is bytes, not None")
         return self.put_string(<const uint8_t *>PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
 
     cdef bint put_number(self, const uint8_t *data, size_t size) except -1:

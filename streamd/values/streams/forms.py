@@ -18,11 +18,12 @@ BUILT_IN_IDMP = (100, 100)
 """Duration and maxsize of idempotency that streams have when no setting says otherwise."""
 
 
+_TYPES_BEFORE_14 = {13: codes.TYPE_STREAM_4, 11: codes.TYPE_STREAM_3, 10: codes.TYPE_STREAM_2}
+
+
 def rdb_type_of(version: int) -> int:
     """The type byte in RDB streams of a version that is written, see FORMS; determines what can be stored."""
-    if version >= 14:
-        return codes.TYPE_STREAM_5
-    return {13: codes.TYPE_STREAM_4, 11: codes.TYPE_STREAM_3, 10: codes.TYPE_STREAM_2}[version]
+    return codes.TYPE_STREAM_5 if version >= 14 else _TYPES_BEFORE_14[version]
 
 
 def has_xnack(version: int) -> bool:

@@ -65,6 +65,8 @@ cpdef int append_string(Database db, bytes key, bytes more) except -1:
     cdef KeyRecord record = db.lookup(key)
     cdef PyObject *string
     cdef PyObject *grown
+    if more is None:
+        raise TypeError("a string is bytes, not None")
     if record is None or type(record.value) is not bytes:
         raise KeyError(key)
     string = <PyObject *>record.value
