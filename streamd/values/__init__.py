@@ -1,7 +1,7 @@
 """The types of values: a room for each, and the list of all of them.
 
-A room holds all that there is about its type: what values are in memory, their commands, their form in files, what their waiting
-clients wait for. Its ValueType declares it to the rest of the server, which knows no type by name.
+A room holds everything about its type: its values in memory, their commands, their forms in files, and what their waiting clients
+wait for. Its ValueType declares it to the rest of the server, which knows no type by name.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ from support.commands.observed import run_observed
 
 from streamd.core.spec import table
 from streamd.errors import WrongTypeError
+from streamd.serve.families import load_all
 from streamd.values.streams.stream import Stream
-from streamd.values.strings import increx  # noqa: F401
+
+load_all()
 
 GREATEST, LEAST = 2**63 - 1, -(2**63)
 SYNTAX = "ERR syntax error"
