@@ -322,7 +322,7 @@ def test_the_command_says_what_is_wrong_in_one_line(store: redis.Redis, server: 
     assert run("s", *port, "--since", "soon").exit_code == 2
     refused = run("s", "-p", "1", "-o", "retries=0")
     assert refused.exit_code == 1
-    assert "cannot connect" in refused.output
+    assert "Could not connect" in refused.output
 
 
 WITHOUT_SPARK = """

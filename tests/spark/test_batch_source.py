@@ -185,16 +185,16 @@ def test_errors_are_one_line_without_a_stack(
     closed = {"port": str(free_port()), "retries": "0", "stream": "s"}
     rows = spark.range(1).selectExpr("string(id) AS n")
     failing = [
-        (lambda: read(spark, closed).count(), "UnreachableError: cannot connect"),
+        (lambda: read(spark, closed).count(), "UnreachableError: Could not connect"),
         (
             lambda: read(spark, source_options, "a int", stream="s", mode="FAILFAST").count(),
             "MalformedError: entry 1-1",
         ),
         (lambda: read(spark, source_options, strean="s").count(), "OptionError: option strean: unknown option"),
-        (lambda: rows.write.format("streamd").mode("append").options(**closed).save(), "UnreachableError: cannot"),
+        (lambda: rows.write.format("streamd").mode("append").options(**closed).save(), "UnreachableError: Could not"),
     ]
     if HAS_LIMITS:
-        failing.append((lambda: read_in_a_query(spark, closed, tmp_path), "UnreachableError: cannot connect"))
+        failing.append((lambda: read_in_a_query(spark, closed, tmp_path), "UnreachableError: Could not connect"))
     for action, text in failing:
         with pytest.raises(Exception, match=text) as caught:
             action()
@@ -238,7 +238,7 @@ except Exception as error:
     )
     assert ran.returncode == 0, ran.stderr[-5000:]
     assert "|1-1|[{sensor, a}]|" in ran.stdout
-    assert "UnreachableError: cannot connect" in ran.stdout
+    assert "UnreachableError: Could not connect" in ran.stdout
     # What the Java virtual machine itself says, before there is a log.
     said = [line for line in ran.stderr.splitlines() if not line.startswith(("WARNING:", "NOTE:", "Picked up"))]
     assert said == []
