@@ -20,10 +20,10 @@ Errors that one room alone raises are defined beside the code that raises them, 
 a test compares this list with the tree:
 
     archive        archive_errors
-    client         caller, client_errors, place
+    client         client_errors, place
     console        inner_client, sessions
-    data           migration
     importing      peers, run
+    keyspace       commands: migration
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
     process        http_guard, listening
     replication    handshake
