@@ -1,8 +1,8 @@
 """What pyproject.toml cannot say: every `.pyx` below streamd/ is an extension module, and is compiled once.
 
 Compiled modules are kept in the folder $STREAMD_MODULES (default: build/), by the compiler, its flags, Python and Cython. A later build
-takes those from there whose sources, and what other modules declare, have not changed since: `./install -e .` after `./install` compiles
-nothing.
+takes those from there whose sources, and the declarations that they import, have not changed since: `./install -e .` after `./install`
+compiles nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import Cython
+from Cython.Build.Dependencies import create_dependency_tree
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
@@ -91,7 +92,7 @@ class BuildOnce(build_ext):
     def takes_kept(self, ext: Extension) -> bool:
         """Copy a kept module; returns whether there is one."""
         target, kept = Path(self.get_ext_fullpath(ext.name)), self.kept(ext)
-        changed = max(path.stat().st_mtime for path in (ROOT / ext.sources[0], *ROOT.glob("streamd/**/*.pxd")))
+        changed, _ = create_dependency_tree().newest_dependency(ext.sources[0])
         if self.force or not kept.exists() or kept.stat().st_mtime <= changed:
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
