@@ -39,6 +39,7 @@ MANY_SOCKETS = 10_000
 _running: pytest.StashKey[list[Server]] = pytest.StashKey()
 _tally: pytest.StashKey[Tally] = pytest.StashKey()
 _log_marks: pytest.StashKey[dict[Server, int]] = pytest.StashKey()
+_settings: pytest.StashKey[dict[Server, dict[bytes, bytes]]] = pytest.StashKey()
 
 StartServer = Callable[..., Server]
 
@@ -50,6 +51,7 @@ settings.load_profile("patient")
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_running] = []
     config.stash[_tally] = Tally()
+    config.stash[_settings] = {}
     allow_many_sockets()
 
 
@@ -125,25 +127,45 @@ def _version(text: str) -> tuple[int, ...]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Server]:
-    """The real Redis, one for the whole run. Who uses it empties it first and puts back what it configures."""
+    """The real Redis, one for the whole run. Who uses it empties it first; a file's settings end with the file."""
     yield from _until_the_end(start_redis(tmp_path_factory.mktemp("redis")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def streamd_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Server]:
-    """streamd, one for the whole run. Who uses it empties it first and puts back what it configures."""
+    """streamd, one for the whole run. Who uses it empties it first; a file's settings end with the file."""
     yield from _until_the_end(start_streamd(tmp_path_factory.mktemp("streamd")), pytestconfig)
 
 
 def _until_the_end(server: Server, config: pytest.Config) -> Iterator[Server]:
     config.stash[_running].append(server)
+    config.stash[_settings][server] = read_settings(server)
     try:
         yield server
         assert server.is_running, f"{server.name} has exited with {server.process.returncode}:\n{server.log()[-5000:]}"
     finally:
         config.stash[_running].remove(server)
+        del config.stash[_settings][server]
         server.end()
         assert_not_killed(server)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings_put_back(pytestconfig: pytest.Config) -> Iterator[None]:
+    """No file of tests runs with what another one has configured in a server of the whole run, also when a test has failed."""
+    yield
+    for server, before in pytestconfig.stash[_settings].items():
+        changed = {name: before[name] for name, value in read_settings(server).items() if value != before[name]}
+        if changed:
+            with server.connect() as wire:
+                reply = wire.call("CONFIG", "SET", *(word for pair in changed.items() for word in pair))
+            assert reply.value == b"OK", (server.name, changed, reply)
+
+
+def read_settings(server: Server) -> dict[bytes, bytes]:
+    with server.connect() as wire:
+        words = [each.value for each in wire.call("CONFIG", "GET", "*").value]
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 @pytest.fixture

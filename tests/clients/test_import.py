@@ -92,9 +92,14 @@ class Running:
     def said(self) -> str:
         return self.output.read_text(errors="replace")
 
-    def wait_for(self, text: str) -> None:
-        eventually(lambda: text in self.said() or self.process.poll() is not None, DEADLINE_S, text)
-        assert text in self.said()
+    def wait_for(self, *texts: str) -> None:
+        """Wait until it has said one of the texts."""
+        eventually(lambda: self.has_said(texts) or self.process.poll() is not None, DEADLINE_S, " or ".join(texts))
+        assert self.has_said(texts), self.said()
+
+    def has_said(self, texts: Sequence[str]) -> bool:
+        said = self.said()
+        return any(text in said for text in texts)
 
     def press_enter(self) -> None:
         assert self.process.stdin is not None
@@ -368,7 +373,7 @@ def test_an_import_that_is_stopped_puts_the_target_back(
         client.set("a", 1)
     with put_back(target):
         running = start(source, target)
-        running.wait_for("connecting")
+        running.wait_for("connecting", "receiving")  # a source may be quick to answer, and slow to send
         running.process.send_signal(signal.SIGINT)
         assert running.end() == 130
     assert "Stopped. The target is a primary again, with its settings as they were. It holds no keys" in running.said()
