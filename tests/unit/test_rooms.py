@@ -59,6 +59,7 @@ STANDARD_MODULES_FORBIDDEN: dict[str, set[str]] = {
     "keyspace": {"socket", "asyncio", "time", "selectors"},
     "keyspace.commands": {"selectors"},
     "values": {"socket", "asyncio", "selectors"},
+    "cluster.bus": {"socket", "asyncio", "time", "selectors", "os"},
     **{room: {"pyspark", "py4j"} for room in WITHOUT_SPARK},
 }
 """What a room knows nothing of, as far as a module from outside stands for it."""
@@ -337,6 +338,11 @@ def test_the_imports_of_the_package_are_seen() -> None:
         ),
         ("keyspace/commands/x.py", "import time", False),
         ("core/x.pyx", "from streamd.keyspace.database cimport Database", False),
+        ("cluster/bus/x.py", "from streamd.core.capability import Capability", True),
+        ("cluster/bus/x.py", "import time", True),
+        ("cluster/bus/x.py", "from streamd.errors import CommandError", False),
+        ("cluster/x.py", "from streamd.cluster.bus.core import ClusterCore", False),
+        ("core/x.py", "from streamd.cluster.bus.nodes import Node", True),
         ("core/x.py", "from streamd.keyspace.commands.expiry import Expiry", True),
         ("core/x.py", "from streamd.keyspace import commands", True),
         ("core/x.py", "from selectors import DefaultSelector", True),

@@ -1,0 +1,285 @@
+"""What a node of the cluster knows: itself, the other nodes, who owns which slot, and the epochs.
+
+`State` is shared by all parts of the core. It keeps three views of the slots in step, which only its methods change:
+
+    node.slots            the set that a node owns (slots.py), and the same as bytes: what packets are compared with
+    state.owners[slot]    the node that owns a slot, or None
+    state.unclaimed       slots whose owner has stopped claiming them: anyone who does takes them, and no UPDATE names them
+
+A node is a primary or a replica by its flags; `node.primary` is None for a primary, and for a replica whose primary is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from .options import Local, Options
+from .slots import SLOT_BYTES, SLOT_COUNT, iter_slots, to_bytes
+
+__all__ = ["Flag", "Link", "Node", "State", "make_id"]
+
+
+class Flag:
+    """Bits of a node, as on the wire."""
+
+    PRIMARY = 1
+    REPLICA = 2
+    PFAIL = 4  # it does not answer, as far as this node sees
+    FAIL = 8  # a majority agrees
+    MYSELF = 16
+    HANDSHAKE = 32  # not identified yet: its id is a random one
+    NOADDR = 64  # its address is unknown
+    MEET = 128  # greet it with MEET
+    MIGRATE_TO = 256  # a primary that had replicas: others may move to it
+    NOFAILOVER = 512
+    EXTENSIONS = 1024  # it understands extensions
+
+
+_NO_SLOTS = bytes(SLOT_BYTES)
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """A connection of the bus. Packets of this node go out on those that it opened; answers, on those that the peer opened."""
+
+    id: int
+    is_inbound: bool  # opened by the peer
+    created_ms: int
+    node: Node | None  # who is at the other end; of an inbound link None until it has identified itself
+    peer_ip: str = ""
+    local_ip: str = ""  # the address of this server that the peer has connected to; "" if not known
+    is_open: bool = False  # outgoing: the connection is established
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A node of the cluster, as this one sees it. Times are Unix times in ms, 0 for never."""
+
+    id: bytes  # 40 characters
+    flags: int
+    created_ms: int
+    shard_id: bytes
+    ip: str = ""
+    port: int = 0  # for clients without TLS, 0: none
+    tls_port: int = 0
+    bus_port: int = 0
+    hostname: str = ""
+    human_name: str = ""
+    primary: Node | None = None
+    replicas: list[Node] = field(default_factory=list)
+    config_epoch: int = 0
+    slots: int = 0
+    slot_bytes: bytes = _NO_SLOTS
+    slot_count: int = 0
+    offset: int = 0  # replication offset, as last heard
+    ping_sent_ms: int = 0  # since when a PING is unanswered
+    pong_received_ms: int = 0
+    data_received_ms: int = 0
+    fail_ms: int = 0  # when FAIL was set
+    voted_ms: int = 0  # of a primary: when this node last voted for one of its replicas
+    orphaned_ms: int = 0  # of a primary: since when none of its replicas works
+    reports: dict[Node, int] = field(default_factory=dict)  # who says that it fails, and when they last said so
+    link: Link | None = None  # opened by this node
+    inbound: Link | None = None  # opened by the other one
+
+    @property
+    def is_primary(self) -> bool:
+        return bool(self.flags & Flag.PRIMARY)
+
+    @property
+    def is_replica(self) -> bool:
+        return bool(self.flags & Flag.REPLICA)
+
+    @property
+    def is_myself(self) -> bool:
+        return bool(self.flags & Flag.MYSELF)
+
+    @property
+    def in_handshake(self) -> bool:
+        return bool(self.flags & Flag.HANDSHAKE)
+
+    @property
+    def is_failed(self) -> bool:
+        return bool(self.flags & Flag.FAIL)
+
+    @property
+    def has_address(self) -> bool:
+        return not self.flags & Flag.NOADDR
+
+    @property
+    def is_voter(self) -> bool:
+        """Primaries with slots count for majorities, and vote."""
+        return bool(self.flags & Flag.PRIMARY and self.slot_count)
+
+    @property
+    def shard_primary(self) -> Node | None:
+        """Itself for a primary; None for a replica without a known one."""
+        return self if self.flags & Flag.PRIMARY else self.primary
+
+    def count_working_replicas(self) -> int:
+        return sum(not each.flags & (Flag.FAIL | Flag.PFAIL) for each in self.replicas)
+
+
+def make_id(random: Random) -> bytes:
+    """A new id of a node or a shard: 40 hexadecimal digits."""
+    return b"%040x" % random.getrandbits(160)
+
+
+class State:
+    """See the head of the module.
+
+    The server reads it for its replies (CLUSTER NODES, SLOTS, SHARDS ...) and for routing; only the core changes it.
+    """
+
+    def __init__(self, myself: Node, options: Options, local: Local, random: Random, now_ms: int) -> None:
+        self.options = options
+        self.local = local
+        self.random = random
+        self.now_ms = now_ms  # set at the begin of every input
+        self.started_ms = now_ms
+        self.myself = myself
+        self.nodes: dict[bytes, Node] = {myself.id: myself}  # by id, those in handshake too
+        self.owners: list[Node | None] = [None] * SLOT_COUNT
+        self.assigned = 0  # the slots that have an owner
+        self.unclaimed = 0
+        self.migrating: dict[int, Node] = {}  # slots of this node that are being moved, and to whom
+        self.importing: dict[int, Node] = {}  # slots that are being moved to this node, and from whom
+        self.current_epoch = 0
+        self.last_vote_epoch = 0
+        self.is_ok = False  # cluster_state
+        self.size = 1  # primaries with slots
+        self.forgotten: dict[bytes, int] = {}  # ids of forgotten nodes, until when they must not come back
+        self.internal_secret = make_id(random)
+        self.sent: dict[int, int] = {}  # packets by type
+        self.received: dict[int, int] = {}
+        self.damaged_count = 0  # packets that were dropped
+        self.must_save = False  # nodes.conf is out of date
+        self.must_sync = False  # and losing it would break a promise
+        self.must_judge = False  # whether the cluster serves may have changed
+        self.left_slots = 0  # slots that have left the shard of this node, not reported yet
+
+    # --- Nodes ---------------------------------------------------------------------------------------------------------
+
+    def find(self, node_id: bytes) -> Node | None:
+        return self.nodes.get(node_id)
+
+    def add(self, node: Node) -> None:
+        self.nodes[node.id] = node
+
+    def rename(self, node: Node, node_id: bytes) -> None:
+        del self.nodes[node.id]
+        node.id = node_id
+        self.nodes[node_id] = node
+
+    def remove(self, node: Node) -> None:
+        """Forget a node that has no links any more: its slots, its replicas, what it has reported."""
+        for moving in (self.migrating, self.importing):
+            for slot in [slot for slot, other in moving.items() if other is node]:
+                del moving[slot]
+        self.unassign(node.slots)
+        for other in self.nodes.values():
+            other.reports.pop(node, None)
+        for replica in node.replicas:
+            replica.primary = None
+        self.detach(node)
+        del self.nodes[node.id]
+
+    def detach(self, replica: Node) -> None:
+        """Take a replica from its primary."""
+        primary, replica.primary = replica.primary, None
+        if primary is not None and replica in primary.replicas:
+            primary.replicas.remove(replica)
+            if not primary.replicas:
+                primary.flags &= ~Flag.MIGRATE_TO
+
+    def attach(self, replica: Node, primary: Node) -> None:
+        """Give a replica to a primary, from any other one."""
+        self.detach(replica)
+        replica.flags = replica.flags & ~(Flag.PRIMARY | Flag.MIGRATE_TO) | Flag.REPLICA
+        replica.primary = primary
+        primary.replicas.append(replica)
+        primary.flags |= Flag.MIGRATE_TO
+        replica.shard_id = primary.shard_id
+        self.changed()
+
+    def make_primary(self, node: Node) -> None:
+        """Make a node a primary, if it is none."""
+        if node.is_primary:
+            return
+        had_primary = node.primary is not None
+        self.detach(node)
+        node.flags = node.flags & ~Flag.REPLICA | Flag.PRIMARY
+        if had_primary and not node.is_myself:
+            node.flags |= Flag.MIGRATE_TO
+        self.changed()
+
+    # --- Slots ---------------------------------------------------------------------------------------------------------
+
+    def assign(self, slots: int, node: Node) -> None:
+        """Give slots to a primary, whoever owns them now."""
+        self.unassign(slots & ~node.slots)
+        new = slots & ~node.slots
+        for slot in iter_slots(new):
+            self.owners[slot] = node
+        self.assigned |= new
+        self.unclaimed &= ~slots
+        self._set_slots(node, node.slots | new)
+
+    def unassign(self, slots: int) -> None:
+        """Take slots from their owners."""
+        slots &= self.assigned
+        left = slots
+        while left:
+            owner = self.owners[(left & -left).bit_length() - 1]
+            assert owner is not None
+            taken = owner.slots & left
+            left &= ~taken
+            if owner is self.myself.shard_primary:
+                self.left_slots |= taken
+            self._set_slots(owner, owner.slots & ~taken)
+        for slot in iter_slots(slots):
+            self.owners[slot] = None
+        self.assigned &= ~slots
+        self.unclaimed &= ~slots
+
+    def _set_slots(self, node: Node, slots: int) -> None:
+        if slots != node.slots:
+            node.slots, node.slot_bytes, node.slot_count = slots, to_bytes(slots), slots.bit_count()
+            self.changed(sync=True)
+
+    # --- Epochs ----------------------------------------------------------------------------------------------------------
+
+    def greatest_epoch(self) -> int:
+        return max(self.current_epoch, *(node.config_epoch for node in self.nodes.values()))
+
+    # --- What follows from changes -----------------------------------------------------------------------------------------
+
+    def changed(self, *, sync: bool = False) -> None:
+        """Note that nodes.conf is out of date; sync: it must not be lost either (epochs, votes, slots)."""
+        self.must_save = self.must_judge = True
+        self.must_sync |= sync
+
+    def check_invariants(self) -> None:
+        """Walk everything, and assert what must hold."""
+        assert self.nodes[self.myself.id] is self.myself
+        assert self.myself.flags & Flag.MYSELF
+        assigned = 0
+        for node_id, node in self.nodes.items():
+            assert node.id == node_id
+            assert not node.is_primary or not node.is_replica
+            assert not node.is_primary or node.primary is None
+            assert node.slot_bytes == to_bytes(node.slots)
+            assert node.slot_count == node.slots.bit_count()
+            assert not node.slots & assigned, "two owners"
+            assert all(self.owners[slot] is node for slot in iter_slots(node.slots))
+            assert node.primary is None or node in node.primary.replicas
+            assert all(replica.primary is node and replica.is_replica for replica in node.replicas)
+            assert all(other in self.nodes.values() for other in node.reports)
+            assert node.link is None or (node.link.node is node and not node.link.is_inbound)
+            assert node.inbound is None or (node.inbound.node is node and node.inbound.is_inbound)
+            assert node.config_epoch <= self.current_epoch or node is not self.myself
+            assigned |= node.slots
+        assert assigned == self.assigned
+        assert not self.unclaimed & ~assigned
+        assert sum(owner is not None for owner in self.owners) == assigned.bit_count()

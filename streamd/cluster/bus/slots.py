@@ -1,0 +1,56 @@
+"""Sets of slots, as Python integers: bit n is slot n. Their bytes, lowest first, are the bitmaps of the bus.
+
+Sets of two nodes are compared and subtracted as a whole, so that a packet costs no loop over 16384 slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+__all__ = ["SLOT_BYTES", "SLOT_COUNT", "from_ranges", "from_slots", "iter_slots", "ranges_of", "slots_of", "to_bytes"]
+
+SLOT_COUNT = 16384
+SLOT_BYTES = SLOT_COUNT // 8
+
+
+def iter_slots(slots: int) -> Iterator[int]:
+    """The members, ascending. O(bits up to the highest member), by machine code, plus O(members)."""
+    digits = bin(slots)[:1:-1]
+    slot = digits.find("1")
+    while slot >= 0:
+        yield slot
+        slot = digits.find("1", slot + 1)
+
+
+def slots_of(slots: int) -> list[int]:
+    return list(iter_slots(slots))
+
+
+def ranges_of(slots: int) -> Iterator[tuple[int, int]]:
+    """The runs of members, ascending: first and last slot of each."""
+    digits = bin(slots)[:1:-1]
+    first = digits.find("1")
+    while first >= 0:
+        end = digits.find("0", first)
+        end = len(digits) if end < 0 else end
+        yield first, end - 1
+        first = digits.find("1", end)
+
+
+def from_slots(members: Iterable[int]) -> int:
+    slots = 0
+    for slot in members:
+        slots |= 1 << slot
+    return slots
+
+
+def from_ranges(ranges: Iterable[tuple[int, int]]) -> int:
+    """The set of all slots between the bounds, both included."""
+    slots = 0
+    for first, last in ranges:
+        slots |= (1 << (last + 1)) - (1 << first)
+    return slots
+
+
+def to_bytes(slots: int) -> bytes:
+    return slots.to_bytes(SLOT_BYTES, "little")
