@@ -13,6 +13,10 @@ cdef enum EventClass:
     EVENT_NEW = 1 << 6            # a key was added
     EVENT_OVERWRITTEN = 1 << 7
     EVENT_TYPE_CHANGED = 1 << 8
+    EVENT_LIST = 1 << 9
+    EVENT_SET = 1 << 10
+    EVENT_HASH = 1 << 11
+    EVENT_SORTED_SET = 1 << 12
 
 
 cdef class KeyspaceListener:

@@ -6,7 +6,8 @@ __all__ = ["EVENTS", "KeyspaceListener"]
 EVENTS = {
     "generic": EVENT_GENERIC, "string": EVENT_STRING, "stream": EVENT_STREAM, "expired": EVENT_EXPIRED,
     "evicted": EVENT_EVICTED, "key-miss": EVENT_KEY_MISS, "new": EVENT_NEW, "overwritten": EVENT_OVERWRITTEN,
-    "type-changed": EVENT_TYPE_CHANGED,
+    "type-changed": EVENT_TYPE_CHANGED, "list": EVENT_LIST, "set": EVENT_SET, "hash": EVENT_HASH,
+    "sorted-set": EVENT_SORTED_SET,
 }  # fmt: skip
 """The classes of keyspace events, for Python."""
 

@@ -3,8 +3,8 @@
 
 from streamd.core.capability cimport Capability
 from streamd.keyspace.listener cimport (
-    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM,
-    EVENT_STRING, EVENT_TYPE_CHANGED,
+    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_HASH, EVENT_KEY_MISS, EVENT_LIST, EVENT_NEW, EVENT_OVERWRITTEN,
+    EVENT_SET, EVENT_SORTED_SET, EVENT_STREAM, EVENT_STRING, EVENT_TYPE_CHANGED,
 )
 from streamd.pubsub.hub import Hub
 
@@ -12,9 +12,10 @@ __all__ = ["KeyEvents"]
 
 EVENT_LETTERS = {
     "g": EVENT_GENERIC, "$": EVENT_STRING, "t": EVENT_STREAM, "x": EVENT_EXPIRED, "e": EVENT_EVICTED,
-    "m": EVENT_KEY_MISS, "n": EVENT_NEW, "o": EVENT_OVERWRITTEN, "c": EVENT_TYPE_CHANGED,
+    "m": EVENT_KEY_MISS, "n": EVENT_NEW, "o": EVENT_OVERWRITTEN, "c": EVENT_TYPE_CHANGED, "l": EVENT_LIST,
+    "s": EVENT_SET, "h": EVENT_HASH, "z": EVENT_SORTED_SET,
 }  # fmt: skip
-"""Classes of events by their letters in the setting; those of other data types never happen here."""
+"""Classes of events by their letters in the setting; the only other one, for modules, never happens here."""
 APART = frozenset("mnoc")
 """Letters that `A` does not include."""
 
