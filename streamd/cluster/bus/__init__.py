@@ -14,7 +14,10 @@
     elections    fail-over: requests, votes, ranks, epochs
     takeover     fail-over on request: CLUSTER FAILOVER, FORCE, TAKEOVER
     migration    replicas that move to primaries without any
-    operator     the CLUSTER commands that change something
+    receiving    what each packet does
+    links, role  connections; this node becomes a primary or a replica
+    administration   the CLUSTER commands that change something
+    description  what CLUSTER INFO shows
 
 Nothing here knows sockets, clocks or files, so that a simulation runs hundreds of nodes in one process.
 """

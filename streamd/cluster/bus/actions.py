@@ -107,7 +107,7 @@ class StateChanged:
 class PauseWrites:
     """Hold writes of clients back: a replica is taking over. The replication stream gets no PING until ResumeWrites."""
 
-    until_ms: int
+    duration_ms: int  # at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
+from streamd.errors import CommandError
+
 from .actions import Action
-from .nodes import State
+from .administration import Administration
+from .claims import Claims
+from .description import describe_state
+from .elections import Elections
+from .failures import Failures
+from .gossip import Gossiping
+from .links import Links
+from .migration import ReplicaMigration
+from .nodes import Flag, Link, Node, State, make_id
+from .nodes_conf import describe_node, parse_state
 from .options import Local, Options
+from .outbox import Outbox
+from .packets import PacketError, PacketType, decode, encode_message
+from .receiving import Receiver
+from .role import Role
+from .takeover import Takeover
 
 __all__ = ["ClusterCore"]
 
@@ -46,129 +62,270 @@ class ClusterCore:
         saved   the content of nodes.conf, None if there is none: then the first actions contain a Save
         Raises NodesFileError, which names the line, when the file is damaged (nodes_conf.py).
         """
-        raise NotImplementedError
+        self.local = Local()
+        if saved is None:
+            myself = Node(make_id(random), Flag.MYSELF | Flag.PRIMARY, now_ms, make_id(random))
+            self.state = State(myself, options, self.local, random, now_ms)
+            self.state.changed(sync=True)
+        else:
+            self.state = parse_state(saved, options, self.local, random, now_ms)
+        self._skew_ms = 0  # by how much the clock went back while this node ran
+        self.outbox = Outbox(self.state)
+        self._make_parts()
+        self._apply_options()
+        self.role.check_followed()
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in this order; each is handed out once. A Save comes first, before all packets."""
-        raise NotImplementedError
+        return self.outbox.take()
 
     def configure(self, options: Options, now_ms: int) -> None:
         """Take over changed settings. They reach the other nodes with the next packets."""
-        raise NotImplementedError
+        self._advance(now_ms)
+        self.state.options = options
+        self._apply_options()
+        self.state.changed()
+
+    def check_invariants(self) -> None:
+        """Assert everything that must hold between inputs."""
+        self.state.check_invariants()
+        self.links.check_invariants()
+
+    def _make_parts(self) -> None:
+        """The parts, lower ones first. Tests replace some."""
+        state, outbox = self.state, self.outbox
+        self.links = Links(state, outbox)
+        self.failures = Failures(state, outbox, self.links)
+        self.gossiping = Gossiping(state, outbox, self.links, self.failures)
+        self.role = Role(state, outbox)
+        self.claims = Claims(state, outbox, self.gossiping, self.role)
+        self.elections = Elections(state, outbox, self.gossiping, self.failures, self.claims, self.role)
+        self.takeover = Takeover(state, outbox, self.gossiping, self.claims, self.elections, self.role)
+        self.migration = ReplicaMigration(state, outbox, self.role)
+        self.administration = Administration(state, outbox, self.links, self.gossiping, self.claims, self.role)
+        self.receiver = Receiver(
+            state,
+            outbox,
+            self.links,
+            self.gossiping,
+            self.failures,
+            self.claims,
+            self.elections,
+            self.takeover,
+            self.role,
+        )
+
+    def _apply_options(self) -> None:
+        """Describe this node as the settings say."""
+        options, myself = self.state.options, self.state.myself
+        myself.port, myself.tls_port, myself.bus_port = options.port, options.tls_port, options.bus_port
+        myself.hostname, myself.human_name = options.announce_hostname, options.announce_human_nodename
+        myself.ip = options.announce_ip or myself.ip
+        myself.flags &= ~Flag.NOFAILOVER
+        if options.replica_no_failover:
+            myself.flags |= Flag.NOFAILOVER
+
+    def _advance(self, now_ms: int) -> None:
+        """Set the time. A clock that goes back is taken to stand still for a moment, and to go on from there."""
+        now_ms += self._skew_ms
+        if now_ms < self.state.now_ms:
+            self._skew_ms += self.state.now_ms - now_ms
+            now_ms = self.state.now_ms
+        self.state.now_ms = now_ms
+
+    def _judge(self) -> None:
+        if self.state.must_judge:
+            self.failures.judge()
+
+    def _get(self, node_id: bytes) -> Node:
+        node = self.state.find(node_id)
+        if node is None:
+            raise CommandError(f"ERR Unknown node {node_id.decode('latin-1')}")
+        return node
 
     # --- Time and links ------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Everything that time alone causes; to be called every 100 ms. O(known nodes)."""
-        raise NotImplementedError
+        self._advance(now_ms)
+        self.links.reconnect()
+        self.gossiping.tick()
+        self.failures.tick()
+        self.role.check_followed()
+        self.takeover.tick()
+        self.elections.tick()
+        self.migration.tick()
+        if self.state.must_judge or not self.state.is_ok:
+            self.failures.judge()
 
     def link_accepted(self, peer_ip: str, local_ip: str, now_ms: int) -> int:
         """Somebody has connected to the bus of this node. Returns the number of the link."""
-        raise NotImplementedError
+        self._advance(now_ms)
+        return self.links.accept(peer_ip, local_ip).id
 
-    def link_opened(self, link: int, local_ip: str, now_ms: int) -> None:
+    def link_opened(self, number: int, local_ip: str, now_ms: int) -> None:
         """A connection that a Connect asked for is established."""
-        raise NotImplementedError
+        self._advance(now_ms)
+        link = self.links.find(number)
+        if link is None or link.node is None:
+            return
+        link.is_open, link.local_ip = True, local_ip
+        node = link.node
+        # The age of an unanswered PING is what failures are detected by: a new link does not make it younger.
+        waiting_since_ms = node.ping_sent_ms
+        self.gossiping.send(link, PacketType.MEET if node.flags & Flag.MEET else PacketType.PING)
+        node.ping_sent_ms = waiting_since_ms or self.state.now_ms
+        node.flags &= ~Flag.MEET
 
-    def link_closed(self, link: int, now_ms: int) -> None:
+    def link_closed(self, number: int, now_ms: int) -> None:
         """A connection is lost, or could not be made, or the limit of its unsent bytes is exceeded. Unknown links are ignored."""
-        raise NotImplementedError
+        self._advance(now_ms)
+        if (link := self.links.find(number)) is not None:
+            self.links.forget(link)
 
-    def receive(self, link: int, data: bytes, now_ms: int) -> None:
+    def receive(self, number: int, data: bytes, now_ms: int) -> None:
         """Bytes from a link, cut anywhere. Unknown links are ignored. Never raises for anything that a peer may send."""
-        raise NotImplementedError
+        self._advance(now_ms)
+        link = self.links.find(number)
+        if link is None:
+            return
+        reader = self.links.reader(link)
+        reader.feed(data)
+        try:
+            while self.links.find(number) is link and (packet := reader.next_packet()) is not None:
+                self._receive_packet(link, packet)
+        except PacketError as error:
+            self.state.damaged_count += 1
+            self.outbox.log(f"Closing a link of the cluster bus: {error}", "debug")
+            self.links.close(link)
+        self._judge()
+
+    def _receive_packet(self, link: Link, packet: bytes) -> None:
+        """A damaged packet is dropped, and counted; the link stays."""
+        type_ = int.from_bytes(packet[12:14], "big")
+        if type_ < len(PacketType.NAMES):
+            self.state.received[type_] = self.state.received.get(type_, 0) + 1
+        try:
+            decoded = decode(packet)
+        except PacketError as error:
+            self.state.damaged_count += 1
+            self.outbox.log(f"Dropping a packet of the cluster bus: {error}", "debug")
+            return
+        self.receiver.receive(link, decoded)
 
     def publish(self, channel: bytes, message: bytes, *, is_sharded: bool) -> None:
         """Send a message to all nodes; a sharded one, to those of this shard."""
-        raise NotImplementedError
+        type_ = PacketType.PUBLISHSHARD if is_sharded else PacketType.PUBLISH
+        packet = self.outbox.compose(type_, encode_message(channel, message))
+        shard_id = self.state.myself.shard_id
+        nodes = self.state.nodes.values()
+        self.outbox.send_to([node for node in nodes if not is_sharded or node.shard_id == shard_id], type_, packet)
 
     # --- CLUSTER commands: each raises CommandError with Redis's text, before anything has changed ------------------------
 
     def meet(self, ip: str, port: int, bus_port: int) -> None:
         """CLUSTER MEET. ip: a literal address; ports 1 to 65535; the server parses and checks all of them."""
-        raise NotImplementedError
+        self.administration.meet(ip, port, bus_port)
+        self._judge()
 
     def forget(self, node_id: bytes) -> None:
         """CLUSTER FORGET: remove a node, and keep it away for a minute; other nodes learn it from extensions."""
-        raise NotImplementedError
+        self.administration.forget(node_id)
+        self._judge()
 
     def replicate(self, node_id: bytes) -> None:
         """CLUSTER REPLICATE. Refused for a primary that has slots or keys (`local.key_count`)."""
-        raise NotImplementedError
+        self.administration.replicate(node_id)
+        self._judge()
 
     def add_slots(self, slots: Iterable[int]) -> None:
         """CLUSTER ADDSLOTS and ADDSLOTSRANGE, of slots from 0 to 16383: all or none. A slot that occurs twice is refused."""
-        raise NotImplementedError
+        self.administration.add_slots(slots)
+        self._judge()
 
     def delete_slots(self, slots: Iterable[int]) -> None:
         """CLUSTER DELSLOTS and DELSLOTSRANGE: forget the owners of slots; all or none."""
-        raise NotImplementedError
+        self.administration.delete_slots(slots)
+        self._judge()
 
     def flush_slots(self) -> None:
         """CLUSTER FLUSHSLOTS. Refused while there are keys (`local.key_count`)."""
-        raise NotImplementedError
+        self.administration.flush_slots()
+        self._judge()
 
     def set_slot_migrating(self, slot: int, node_id: bytes) -> None:
         """CLUSTER SETSLOT MIGRATING."""
-        raise NotImplementedError
+        self.administration.set_slot_migrating(slot, node_id)
+        self._judge()
 
     def set_slot_importing(self, slot: int, node_id: bytes) -> None:
         """CLUSTER SETSLOT IMPORTING."""
-        raise NotImplementedError
+        self.administration.set_slot_importing(slot, node_id)
+        self._judge()
 
     def set_slot_stable(self, slot: int) -> None:
         """CLUSTER SETSLOT STABLE."""
-        raise NotImplementedError
+        self.administration.set_slot_stable(slot)
+        self._judge()
 
     def set_slot_node(self, slot: int, node_id: bytes, key_count: int) -> None:
         """CLUSTER SETSLOT NODE. key_count: keys of the slot that are here."""
-        raise NotImplementedError
+        self.administration.set_slot_node(slot, node_id, key_count)
+        self._judge()
 
     def take_slots(self, slots: Iterable[int]) -> None:
         """Become the owner of slots by a new epoch, without a vote: the end of an atomic migration to this node."""
-        raise NotImplementedError
+        self.administration.take_slots(slots)
+        self._judge()
 
     def claim_loaded_slots(self, slots: Iterable[int]) -> None:
         """After loading, on a primary: reconcile the slots that have keys here with the configuration.
 
         Those without an owner are taken; keys of those of other nodes are deleted (DeleteKeys), unless they are imported.
         """
-        raise NotImplementedError
+        self.administration.claim_loaded_slots(slots)
+        self._judge()
 
     def fail_over(self, mode: str = "") -> None:
         """CLUSTER FAILOVER: ask the primary to hand over; mode "force": without asking it; "takeover": without votes."""
-        raise NotImplementedError
+        self.takeover.start(mode)
+        self._judge()
 
     def reset(self, *, hard: bool) -> None:
         """CLUSTER RESET. Refused for a primary that has keys (`local.key_count`)."""
-        raise NotImplementedError
+        self.administration.reset(hard=hard)
+        self._judge()
 
     def set_config_epoch(self, epoch: int) -> None:
         """CLUSTER SET-CONFIG-EPOCH, of a node that knows no other."""
-        raise NotImplementedError
+        self.administration.set_config_epoch(epoch)
+        self._judge()
 
     def bump_epoch(self) -> str:
         """CLUSTER BUMPEPOCH. Returns the reply, `BUMPED 7` or `STILL 7`."""
-        raise NotImplementedError
+        return self.administration.bump_epoch()
 
     def save_config(self) -> None:
         """CLUSTER SAVECONFIG."""
-        raise NotImplementedError
+        self.state.changed(sync=True)
 
     # --- What replies show -------------------------------------------------------------------------------------------------
 
     def describe_nodes(self) -> str:
         """CLUSTER NODES: a line for each node, ended by newlines."""
-        raise NotImplementedError
+        return "".join(f"{describe_node(self.state, node)}\n" for node in self.state.nodes.values())
 
     def describe_replicas(self, node_id: bytes) -> list[str]:
         """CLUSTER REPLICAS: the lines of a primary's replicas."""
-        raise NotImplementedError
+        node = self._get(node_id)
+        if node.is_replica:
+            raise CommandError("ERR The specified node is not a master")
+        return [describe_node(self.state, replica) for replica in node.replicas]
 
     def describe_state(self) -> list[tuple[str, str]]:
         """The fields of CLUSTER INFO that the core knows, in order: cluster_state to cluster_stats_messages_received."""
-        raise NotImplementedError
+        return describe_state(self.state)
 
     def count_failure_reports(self, node_id: bytes) -> int:
         """CLUSTER COUNT-FAILURE-REPORTS."""
-        raise NotImplementedError
+        return self.failures.count_reports(self._get(node_id))

@@ -157,6 +157,7 @@ class State:
         self.must_save = False  # nodes.conf is out of date
         self.must_sync = False  # and losing it would break a promise
         self.must_judge = False  # whether the cluster serves may have changed
+        self.is_paused = False  # writes are paused: a replica of this primary is taking over
         self.left_slots = 0  # slots that have left the shard of this node, not reported yet
 
     # --- Nodes ---------------------------------------------------------------------------------------------------------
@@ -247,6 +248,19 @@ class State:
         if slots != node.slots:
             node.slots, node.slot_bytes, node.slot_count = slots, to_bytes(slots), slots.bit_count()
             self.changed(sync=True)
+
+    # --- Ports -----------------------------------------------------------------------------------------------------------
+
+    def main_ports(self, node: Node) -> tuple[int, int]:
+        """The port of a node that packets name first, and the other one."""
+        return (node.tls_port, node.port) if self.options.is_tls else (node.port, node.tls_port)
+
+    def set_address(self, node: Node, ip: str, ports: tuple[int, int], bus_port: int) -> None:
+        """ports: as `main_ports` returns them."""
+        node.ip, node.bus_port = ip, bus_port
+        node.tls_port, node.port = ports if self.options.is_tls else reversed(ports)
+        node.flags &= ~Flag.NOADDR
+        self.changed()
 
     # --- Epochs ----------------------------------------------------------------------------------------------------------
 

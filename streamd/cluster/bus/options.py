@@ -34,5 +34,5 @@ class Local:
 
     offset: int = 0  # primary: master_repl_offset; replica: the offset up to which the stream has been applied
     is_link_up: bool = False  # replica: the link to the primary is established
-    heard_ms: int = 0  # replica: when the primary last sent something, or when the link broke if it is down
+    silence_ms: int = 0  # replica: since the primary last sent something, or since the link broke if it is down
     key_count: int = 0  # keys held here

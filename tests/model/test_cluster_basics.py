@@ -1,0 +1,99 @@
+"""A simulated cluster: it comes up, fails over, and comes back; each step as an operator would see it."""
+
+from __future__ import annotations
+
+import pytest
+from support.cluster.simulation import NODE_TIMEOUT_MS, SimulatedNode, Simulation
+
+
+@pytest.fixture
+def simulation() -> Simulation:
+    simulation = Simulation(seed=1)
+    simulation.start(primaries=3, replicas=1)
+    return simulation
+
+
+def primaries(simulation: Simulation) -> list[int]:
+    return [node.index for node in simulation.nodes if node.is_up and node.live.state.myself.slots]
+
+
+def config_epoch(node: SimulatedNode) -> int:
+    return node.live.state.myself.config_epoch
+
+
+def check_all(simulation: Simulation) -> None:
+    for node in simulation.nodes:
+        if node.is_up:
+            node.live.check_invariants()
+
+
+def test_nodes_that_met_agree(simulation: Simulation) -> None:
+    assert primaries(simulation) == [0, 1, 2]
+    assert simulation.is_converged()
+    check_all(simulation)
+
+
+def test_a_replica_takes_the_place_of_a_primary_that_dies(simulation: Simulation) -> None:
+    simulation.crash(simulation.nodes[0])
+    assert simulation.run_until(lambda: primaries(simulation) == [1, 2, 3], 10 * NODE_TIMEOUT_MS)
+    assert config_epoch(simulation.nodes[3]) == 7
+    simulation.restart(simulation.nodes[0])
+    assert simulation.run_until(simulation.is_converged, 10 * NODE_TIMEOUT_MS)
+    assert simulation.nodes[0].followed == simulation.nodes[3].live.state.myself.id
+    check_all(simulation)
+
+
+def test_without_a_majority_nothing_is_decided(simulation: Simulation) -> None:
+    simulation.crash(simulation.nodes[0])
+    simulation.crash(simulation.nodes[1])
+    simulation.run(20 * NODE_TIMEOUT_MS)
+    assert primaries(simulation) == [2]
+    assert not any(node.live.state.is_ok for node in simulation.nodes if node.is_up)
+
+
+@pytest.mark.parametrize("mode", ["", "force", "takeover"])
+def test_a_replica_takes_over_on_request(simulation: Simulation, mode: str) -> None:
+    simulation.do(simulation.nodes[4], lambda core: core.fail_over(mode))
+    assert simulation.run_until(lambda: primaries(simulation) == [0, 2, 4], 2 * NODE_TIMEOUT_MS)
+    assert simulation.run_until(simulation.is_converged, 10 * NODE_TIMEOUT_MS)
+    assert not any(node.live.state.is_paused for node in simulation.nodes)
+    check_all(simulation)
+
+
+def test_a_forgotten_node_stays_away(simulation: Simulation) -> None:
+    gone = simulation.nodes[5]
+    gone_id = gone.live.state.myself.id
+    simulation.crash(gone)
+    simulation.do(simulation.nodes[0], lambda core: core.forget(gone_id))
+    assert simulation.run_until(
+        lambda: not any(gone_id in node.live.state.nodes for node in simulation.nodes if node.is_up),
+        5 * NODE_TIMEOUT_MS,
+    )
+    simulation.run(20 * NODE_TIMEOUT_MS)
+    assert not any(gone_id in node.live.state.nodes for node in simulation.nodes if node.is_up)
+
+
+def test_a_slot_moves_and_everybody_learns_it(simulation: Simulation) -> None:
+    source, target = simulation.nodes[0], simulation.nodes[1]
+    source_id, target_id = (node.live.state.myself.id for node in (source, target))
+    simulation.do(target, lambda core: core.set_slot_importing(5, source_id))
+    simulation.do(source, lambda core: core.set_slot_migrating(5, target_id))
+    simulation.do(target, lambda core: core.set_slot_node(5, target_id, 0))
+    simulation.do(source, lambda core: core.set_slot_node(5, target_id, 0))
+    assert simulation.run_until(
+        lambda: all(node.live.state.owners[5].id == target_id for node in simulation.nodes), 5 * NODE_TIMEOUT_MS
+    )
+    assert config_epoch(target) == 7
+    check_all(simulation)
+
+
+def test_a_replica_moves_to_a_primary_without_any() -> None:
+    simulation = Simulation(seed=2)
+    simulation.start(primaries=3, replicas=2)
+    for index in (3, 6):  # both replicas of node 0
+        simulation.crash(simulation.nodes[index])
+    orphan = simulation.nodes[0].live.state.myself.id
+    assert simulation.run_until(
+        lambda: any(node.followed == orphan for node in simulation.nodes if node.is_up), 20 * NODE_TIMEOUT_MS
+    )
+    check_all(simulation)
