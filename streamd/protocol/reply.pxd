@@ -55,7 +55,8 @@ cdef class ReplyWriter:
     cpdef int ok(self) except -1
     cpdef int simple(self, object text) except -1           # str or bytes
     cpdef int error(self, str text) except -1               # the line after the `-`, code included
-    cpdef int double(self, double value) except -1
+    cpdef int double(self, double value) except -1          # a bulk string in RESP2
+    cpdef int bulk_double(self, double value) except -1
     cpdef int verbatim(self, str fmt, bytes text) except -1
     cpdef int boolean(self, bint value) except -1
     cpdef int big_number(self, object value) except -1
@@ -68,7 +69,7 @@ cdef class ReplyWriter:
     cpdef bytes take(self)                      # returns all bytes; the writer is empty again
 
 
-cdef bytes format_double(double value)      # the shortest digits that read back as the same number
+cdef bytes format_double(double value)      # see doubles.pyx
 
 cdef long long idle_block_bytes() noexcept
 cpdef int give_back_idle_blocks() except -1

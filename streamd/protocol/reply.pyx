@@ -22,12 +22,12 @@ The writer never checks that the number of elements of an aggregate matches its 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.math cimport isinf, isnan
 from libc.stdint cimport SIZE_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
 
 from streamd.numbers cimport count_digits, put_digits, put_line, put_uint64
+from streamd.protocol.doubles cimport DOUBLE_ROOM, put_double
 
 __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
@@ -98,35 +98,9 @@ cdef long long idle_block_bytes() noexcept:
 
 
 cdef bytes format_double(double value):
-    """The text of a double as Redis prints it: the shortest digits that read back as the same number.
-
-    Whole numbers up to 2**62 are written in full; a long or very small number is written with an exponent.
-    """
-    if isnan(value):
-        return b"nan"
-    if isinf(value):
-        return b"inf" if value > 0 else b"-inf"
-    if -4611686018427387904.0 <= value <= 4611686018427387904.0 and value == <double><int64_t>value:
-        return b"%d" % <int64_t>value
-    sign = b"-" if value < 0 else b""
-    # At most 17 digits and an exponent: 1.2345e+20 is digits 12345, shift 16.
-    mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    shift = int(exponent or 0) - len(fraction)
-    stripped = digits.rstrip("0")
-    shift += len(digits) - len(stripped)
-    cdef bytes text = stripped.encode()
-    size = len(text)
-    magnitude = shift + size - 1              # the exponent of the first digit
-    if shift >= 0 and magnitude < size + 7:
-        return sign + text + b"0" * shift
-    if shift < 0 and (shift > -7 or abs(magnitude) < 4):
-        if size + shift > 0:
-            return sign + text[:size + shift] + b"." + text[size + shift:]
-        return sign + b"0." + b"0" * -(size + shift) + text
-    point = b"." if size > 1 else b""
-    return b"%s%s%s%se%+d" % (sign, text[:1], point, text[1:], magnitude)
+    """The text of a double as Redis writes it."""
+    cdef char text[DOUBLE_ROOM]
+    return text[:put_double(text, value)]
 
 
 cdef inline char *room(ReplyWriter writer, size_t n) except NULL:
@@ -502,8 +476,22 @@ cdef class ReplyWriter:
 
     cpdef int double(self, double value) except -1:
         """A double; a bulk string in RESP2."""
-        cdef bytes text = format_double(value)
-        return write_line(self, c',', text) if self.resp == 3 else self.bulk(text)
+        cdef size_t size
+        cdef char *to
+        if self.resp == 2:
+            return self.bulk_double(value)
+        to = room(self, SMALL_REPLY)
+        to[0] = c','
+        size = 1 + put_double(to + 1, value)
+        to[size] = c'\r'
+        to[size + 1] = c'\n'
+        self.length += size + 2
+        return 0
+
+    cpdef int bulk_double(self, double value) except -1:
+        """A bulk string of the text of a double."""
+        cdef char text[DOUBLE_ROOM]
+        return self.bulk_c(text, put_double(text, value))
 
     cpdef int verbatim(self, str fmt, bytes text) except -1:
         """A verbatim string with its three-letter format, `txt` or `mkd`; a bulk string in RESP2."""

@@ -151,7 +151,7 @@ cdef bytes number_text(double number):
     """A number as an argument of a command."""
     if isnan(number):
         return b"-nan" if signbit(number) else b"nan"
-    return format_double(number)
+    return format_double(number + 0.0)      # -0 becomes 0
 
 
 cdef inline int64_t cut(double number) noexcept nogil:
