@@ -1,12 +1,12 @@
-"""What a run of the archiver costs: without and with open tables, in a folder and in S3, by either engine.
+"""What a run of the archiver costs: without and with open tables, in a folder and in S3.
 
     python -m benchmarks.archiving [--rows N] [--rounds N] [--before N] [--server streamd|redis] [--only WORD] [--quick]
 
 Each round archives a new stream into a new archive that has seen `--before` runs with a hundred entries each, so that the
 tables have a history; only the last run, with all rows, is in the figures. CPU seconds are those of this process, in
-which the archiver runs; what Spark's processes take is not in them. Spark is in local mode, with two threads. S3 is moto's server,
-a process beside it, which keeps objects in memory and files; it is written in Python, and no faster than a real one. An
-entry has four fields, as in benchmarks/spark_pipeline.py. "to files" is the time in proportion to that of files by the same engine.
+which the archiver runs. S3 is moto's server, a process beside it, which keeps objects in memory and files; it is written in
+Python, and no faster than a real one. An entry has four fields, as in benchmarks/spark_pipeline.py. "to files" is the time in
+proportion to that of files.
 
 A typed table has files of its own, with three of the fields as columns, which are made within the run.
 
@@ -27,7 +27,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -35,19 +34,14 @@ from rich.table import Table
 
 from benchmarks.servers import Server, describe_machine, start_server
 from benchmarks.spark_pipeline import STREAM, fill
-from streamd.disk import Disk
-
-if TYPE_CHECKING:
-    from streamd.archive.staging import Engine
 
 
 @dataclass(frozen=True)
 class Way:
-    """Where an archive lies, the open tables that it has, and who copies."""
+    """Where an archive lies, and the open tables that it has."""
 
     formats: tuple[str, ...] = ()
     in_s3: bool = False
-    by_spark: bool = False
 
 
 WAYS = {
@@ -58,8 +52,6 @@ WAYS = {
     "files and typed Delta": Way(("typed delta",)),
     "files and typed Iceberg": Way(("typed iceberg",)),
     "S3": Way(in_s3=True),
-    "files, by Spark": Way(by_spark=True),
-    "S3, by Spark": Way(in_s3=True, by_spark=True),
 }
 
 SCHEMA = "sensor_id string, temperature double, num bigint"
@@ -111,19 +103,6 @@ class Took:
         return self.tables / (self.wall - self.tables)
 
 
-def make_engine(options: dict[str, str], way: Way) -> Engine:
-    if not way.by_spark:
-        from streamd.archive.staging import LocalEngine
-
-        return LocalEngine(options, Disk())
-    import streamd.spark
-    from streamd.spark.archive_engine import SparkEngine
-
-    # There is one session in a process; the bucket is known to it because that is told before it starts.
-    session = streamd.spark.session("archiving", master="local[2]", config={"spark.log.level": "ERROR"})
-    return SparkEngine(session, options)
-
-
 def run_once(server: Server, path: str, way: Way) -> Took:
     """Archive what is there."""
     from streamd.archive.archiver import Archiver, ArchiveSettings
@@ -145,10 +124,9 @@ def run_once(server: Server, path: str, way: Way) -> Took:
     ]
     settings = ArchiveSettings(hot_window_ms=0, trim=False, publish=tuple(configs))
     options = {"host": "127.0.0.1", "port": str(server.port), "stream": STREAM}
-    engine = make_engine(options, way)
     start, cpu = time.perf_counter(), time.process_time()
-    archiver = Archiver(path, options, engine, settings)
-    archiver.tables = tables = TimedTables(archiver.layout)
+    archiver = Archiver(path, options, settings)
+    archiver.tables = tables = TimedTables(archiver.layout, archiver.disk)
     found = archiver.run()
     took = Took(time.perf_counter() - start, time.process_time() - cpu, tables.seconds, found.rows)
     if not found.is_success or any(each.warnings for each in found.streams):
@@ -181,8 +159,7 @@ def main(rows: int, rounds: int, before: int, name: str, only: str, quick: bool)
         rows, rounds = rows // 10, 1
     table = Table("archive", "s", "CPU s", "rows/s", "to files", "in tables")
     chosen = [way for each, way in WAYS.items() if only in each]
-    wanted = {*chosen, *(Way(by_spark=way.by_spark) for way in chosen)}
-    ways = {each: way for each, way in WAYS.items() if way in wanted}
+    ways = {each: way for each, way in WAYS.items() if way in {Way(), *chosen}}
     found: dict[str, list[Took]] = {each: [] for each in ways}
     with start_server(name) as server, tempfile.TemporaryDirectory() as folder, s3_bucket() as bucket:
         tempfile.tempdir = folder  # where files for a store are staged
@@ -191,8 +168,8 @@ def main(rows: int, rounds: int, before: int, name: str, only: str, quick: bool)
                 path = f"{bucket if way.in_s3 else folder}/{number}/{each}"
                 took = measure(server, path, way, rows if number >= 0 else 1000, before if number >= 0 else 1)
                 found[each] += [took] if number >= 0 else []
+    base = min(one.wall for one in found["files"])
     for each, runs in found.items():
-        base = min(one.wall for one in found["files, by Spark" if ways[each].by_spark else "files"])
         wall, cpu = min(one.wall for one in runs), statistics.median(one.cpu for one in runs)
         tables, added = (
             statistics.median(both) for both in zip(*((one.tables, one.added) for one in runs), strict=True)

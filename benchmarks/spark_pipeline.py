@@ -24,16 +24,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.servers import Server, describe_machine, make_request, start_server
-
-if TYPE_CHECKING:
-    from streamd.archive.staging import Engine
 
 WIDTH = 116
 STREAM = "readings"
@@ -316,31 +312,21 @@ def to_parquet(bench: Bench) -> int:
     return bench.rows
 
 
-def archive_by(bench: Bench, engine: Engine | None) -> int:
+def archive_all(bench: Bench) -> int:
     """Everything into a new archive, without the trim at the end: the stream is needed again."""
     from streamd.archive.archiver import ArchiveSettings, archive
 
     path = bench.folder / "archive"
     shutil.rmtree(path, ignore_errors=True)
     settings = ArchiveSettings(hot_window_ms=0, trim=False)
-    found = archive(str(path), {**bench.options, "stream": STREAM}, engine=engine, settings=settings)
+    found = archive(str(path), {**bench.options, "stream": STREAM}, settings=settings)
     if not found.is_success or found.rows != bench.rows:
         raise SystemExit(f"archived {found.rows} of {bench.rows}: {[each.error for each in found.streams]}")
     return bench.rows
 
 
-def archive_here(bench: Bench) -> int:
-    return archive_by(bench, None)
-
-
-def archive_by_spark(bench: Bench) -> int:
-    from streamd.spark.archive_engine import SparkEngine
-
-    return archive_by(bench, SparkEngine(bench.spark, bench.options))
-
-
 def read_history(bench: Bench) -> int:
-    """Everything from the archive that `archive_*` has just written."""
+    """Everything from the archive that `archive_all` has just written."""
     to_nowhere(bench.read(stream=STREAM, archive=str(bench.folder / "archive")))
     return bench.rows
 
@@ -369,8 +355,7 @@ CASES = [
     Case("write, 4 columns", write_plain),
     Case("write, exactly once", write_exactly_once),
     Case("write naively: rows by redis-py", write_naively),
-    Case("archive, without Spark", archive_here),
-    Case("archive, by Spark", archive_by_spark),
+    Case("archive", archive_all),
     Case("history, all of it archived", read_history),
 ]
 

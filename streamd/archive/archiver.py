@@ -52,23 +52,23 @@ from streamd.archive.boundary import (
 from streamd.archive.kept_tables import check_libraries, keep
 from streamd.archive.layout import Layout
 from streamd.archive.leases import leased_boundary
-from streamd.archive.live_stream import find_entry_above, find_state, has_entry
+from streamd.archive.live_stream import find_entry_above, find_state, has_entry, read_entries
 from streamd.archive.lock import ArchiveLock, trimmed_to
 from streamd.archive.manifest import FileRecord, Manifest
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.object_disk import disk_for
 from streamd.archive.open_format import TableConfig
 from streamd.archive.origin import settle_identity
-from streamd.archive.parquet import DatedFile
+from streamd.archive.parquet import COLUMNS, DatedFile, write_files
 from streamd.archive.places import check_replica, find_places
 from streamd.archive.publishing import OpenTables
 from streamd.archive.same_stream import OwnStream, check_is_archived_stream
-from streamd.archive.staging import Engine, LocalEngine, engine_options
 from streamd.archive.staging_folder import staged
 from streamd.archive.verify import Depth, compare_with_server
 from streamd.archive.work import Hook, StreamWork, held, no_hook
+from streamd.arrow.entry_table import default_table
 from streamd.client.archive_keys import key_beside
-from streamd.client.client_errors import DataLossError, MissingStreamError, OptionError
+from streamd.client.client_errors import DataLossError, OptionError
 from streamd.client.connection import Connection, connect, server_features
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
@@ -87,7 +87,6 @@ __all__ = [
     "RunReport",
     "StreamReport",
     "archive",
-    "check_before_spark",
 ]
 
 STEPS = (
@@ -96,8 +95,8 @@ STEPS = (
     "merge published", "checkpoint pending", "checkpointed", "pruned", "released",
 )  # fmt: skip
 
-Progress = Callable[[str, str, int, int], None]
-"""Called with stream, step, work done in it, and work in all."""
+Progress = Callable[[str, str], None]
+"""Called with the stream and the step that begins."""
 
 
 @dataclass(frozen=True)
@@ -170,19 +169,16 @@ def archive(
     path: str,
     options: Mapping[str, str],
     *,
-    engine: Engine | None = None,
     settings: ArchiveSettings | None = None,
     progress: Progress | None = None,
 ) -> RunReport:
     """Archive streams into the folder `path`, made when it is missing.
 
     options  those of format("streamd"): where the server is, and stream, streams or streamPattern
-    engine   what reads and writes: this process (default), or a SparkEngine (spark/archive_engine.py)
     A stream that cannot be archived does not stop the others: its report says why (`is_success` is False then).
     Raises what concerns all of them: OptionError, UnreachableError, ArchiveError.
     """
-    engine = engine or LocalEngine(options, Disk())
-    return Archiver(path, options, engine, settings or ArchiveSettings(), progress=progress).run()
+    return Archiver(path, options, settings or ArchiveSettings(), progress=progress).run()
 
 
 def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
@@ -199,21 +195,7 @@ def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[s
     return found
 
 
-def check_before_spark(path: str, options: Mapping[str, str]) -> None:
-    """Look whether there is anything to archive, and make the archive, before an engine is started that takes seconds.
-
-    Raises UnreachableError, ServerError, OSError, and ArchiveError when none of the streams that the options name is there,
-    or nothing can be archived at the place.
-    """
-    with connect(ConnectionOptions.parse(engine_options(options))) as connection:
-        streams = chosen_streams(connection, options)
-        if not any(find_state(connection, stream) for stream in streams):
-            raise MissingStreamError(streams[0])
-    layout = Layout(path)
-    layout.create(disk_for(layout.root))
-
-
-def no_progress(stream: str, step: str, done: int, total: int) -> None:
+def no_progress(stream: str, step: str) -> None:
     """For a run whose progress nobody watches."""
 
 
@@ -224,7 +206,6 @@ class Archiver:
         self,
         path: str,
         options: Mapping[str, str],
-        engine: Engine,
         settings: ArchiveSettings,
         *,
         disk: Disk | None = None,
@@ -233,8 +214,7 @@ class Archiver:
     ) -> None:
         self.layout = Layout(path)
         self.options = dict(options)
-        self.reads = self.control = ConnectionOptions.parse(engine_options(options))
-        self.engine = engine
+        self.reads = self.control = ConnectionOptions.parse(options)
         self.settings = settings
         self.disk = disk or disk_for(self.layout.root)
         self.hook = hook
@@ -248,7 +228,7 @@ class Archiver:
         report = RunReport(
             self.run_name, str(self.layout.root), started=datetime.now(UTC).isoformat(timespec="seconds")
         )
-        places = find_places(engine_options(self.options), self.settings.primary)
+        places = find_places(self.options, self.settings.primary)
         self.reads, self.control = places.reads, places.control
         report.read_from = places.reads.place if places.are_two else None
         with connect(self.control) as connection:
@@ -322,7 +302,6 @@ class StreamRun(StreamWork):
             archiver.layout, archiver.disk, connection, lock, archiver.run_name, archiver.hook, archiver.tables
         )
         self.settings = archiver.settings
-        self.engine = archiver.engine
         self.reads = archiver.reads
         self.server_id = server_id
         self._progress = archiver.progress
@@ -358,8 +337,8 @@ class StreamRun(StreamWork):
             return
         self.archive_range(Bounds(state, low, high, first_above, next_id, found.gap or again.gap))
 
-    def step(self, name: str, done: int = 0, total: int = 1) -> None:
-        self._progress(self.stream, name, done, total)
+    def step(self, name: str) -> None:
+        self._progress(self.stream, name)
 
     # --- Before
 
@@ -426,9 +405,8 @@ class StreamRun(StreamWork):
         low, high = bounds.low, bounds.high
         staging = self.layout.staging(self.stream, self.run_name)
         self.step("copy")
-        files = self.engine.copy(
-            self.stream, low, high, staging, self.layout, lambda done, total: self.step("copy", done, max(total, 1))
-        )
+        entries = read_entries(self.reads, self.stream, low, high, default_table(*COLUMNS))
+        files = list(write_files(entries, staging, "part", self.disk))
         self.hook("staged")
         self.refresh()
         if not files:

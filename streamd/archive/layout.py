@@ -41,7 +41,7 @@ from streamd.archive.store import ObjectPath, Place, files_below, files_in, fold
 from streamd.client.archive_keys import quote_key
 from streamd.disk import Disk
 
-__all__ = ["Layout", "date_in", "date_of", "dated_file", "folder_name"]
+__all__ = ["Layout", "date_in", "date_of", "folder_name"]
 
 FORMAT = 1
 MAX_NAME = 200
@@ -70,11 +70,6 @@ def date_of(ms: int) -> str:
 def date_in(path: str) -> str:
     """The date of a file of the archive, as its path says."""
     return Path(path).parent.name.rpartition("date=")[2]
-
-
-def dated_file(data: Place, day: str, run: str, number: int) -> Place:
-    """A file below a stream's data folder."""
-    return data / f"date={day}" / f"{run}-{number}.parquet"
 
 
 class Layout:
@@ -156,7 +151,7 @@ class Layout:
         return self.root / "data" / f"stream={folder_name(stream)}"
 
     def data_file(self, stream: str, day: str, run: str, number: int) -> Place:
-        return dated_file(self.data(stream), day, run, number)
+        return self.data(stream) / f"date={day}" / f"{run}-{number}.parquet"
 
     def staging(self, stream: str, run: str | None = None) -> Path:
         folder = staging_root(self.root) / folder_name(stream)

@@ -2,8 +2,8 @@
 
                     folder                            object store
 a manifest appears  by a link, which never replaces   by a conditional put, which never replaces
-a file gets its     by a rename from `_staging`       by an upload from a temporary folder of this machine,
-final name                                            or at once (spark/archive_engine.py)
+a file gets its     by a rename from `_staging`       by an upload from a temporary folder of this machine
+final name
 safe on the disk    when file and folder are synced   when the put has been answered
 """
 

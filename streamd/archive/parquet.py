@@ -14,6 +14,7 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamd.archive.archive_errors import ArchiveError, CorruptArchiveError, MissingFileError
-from streamd.archive.layout import date_of, dated_file
+from streamd.archive.layout import date_of
 from streamd.archive.manifest import FileRecord, RowGroup
-from streamd.archive.store import ObjectPath, ObjectReader, ObjectWriter, Place
+from streamd.archive.store import ObjectPath, ObjectReader, Place
 from streamd.arrow.entry_table import default_table
 from streamd.client.points import last_id_of, ms_of, parse_entry_id
 from streamd.disk import Disk
@@ -64,10 +65,7 @@ def file_schema() -> pa.Schema:
 
 @dataclass(frozen=True)
 class DatedFile:
-    """A file that has been written, and the date that it belongs to. Its path is absolute until it is moved into place.
-
-    That of a file that has been written in place, to an object store, is below the archive's root from the start.
-    """
+    """A file that has been written, and the date that it belongs to. Its path is absolute until it is moved into place."""
 
     day: str
     record: FileRecord
@@ -77,7 +75,7 @@ class DatedFile:
 class FileWriter:
     """Writes one file: rows of one date, in ascending order of IDs."""
 
-    path: Place
+    path: Path
     day: str
     schema: pa.Schema
     groups: list[RowGroup] = field(default_factory=list)
@@ -85,7 +83,6 @@ class FileWriter:
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _waiting_rows: int = 0
     _writer: Any = None
-    _object: ObjectWriter | None = None  # what it writes to, if that is no file of this machine
 
     def add(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
@@ -99,10 +96,8 @@ class FileWriter:
 
     def _write_group(self) -> None:
         if self._writer is None:
-            if isinstance(self.path, ObjectPath):
-                self._object = ObjectWriter(self.path)
             self._writer = pq.ParquetWriter(
-                self._object or self.path,
+                self.path,
                 self.schema,
                 compression="zstd",
                 compression_level=COMPRESSION_LEVEL,
@@ -122,30 +117,25 @@ class FileWriter:
         if self._waiting:
             self._write_group()
         self._writer.close()
-        if self._object is not None:
-            self._object.finish()
-            size, sha256 = self._object.size, self._object.sha256
-        else:
-            disk.sync_file(self.path)
-            size, sha256 = self.path.stat().st_size, hash_of(self.path)
+        disk.sync_file(self.path)
         record = FileRecord(
             path=str(self.path),
-            size=size,
+            size=self.path.stat().st_size,
             rows=self.rows,
             first=self.groups[0].first,
             last=self.groups[-1].last,
             row_groups=tuple(self.groups),
-            sha256=sha256,
+            sha256=hash_of(self.path),
         )
         return DatedFile(self.day, record)
 
 
 def write_files(
-    batches: Iterable[pa.RecordBatch], folder: Place, prefix: str, disk: Disk, *, rows_per_file: int = ROWS_PER_FILE
+    batches: Iterable[pa.RecordBatch], folder: Path, prefix: str, disk: Disk, *, rows_per_file: int = ROWS_PER_FILE
 ) -> Iterator[DatedFile]:
     """Write batches, in ascending order of IDs, to files in a folder; yield each file when it is complete and synced.
 
-    folder  a staging folder; or the data folder of a stream in an object store, where files get their final names at once
+    folder  a staging folder
     prefix  of the files' names; nobody else may use it
     Raises ArchiveError when the IDs are not ascending.
     """
@@ -163,11 +153,7 @@ def write_files(
                 yield writer.close(disk)
                 writer = None
             if writer is None:
-                if isinstance(folder, ObjectPath):
-                    path = dated_file(folder, day, prefix, number)
-                else:
-                    path = folder / f"{prefix}-{number}.parquet"
-                writer = FileWriter(path, day, schema)
+                writer = FileWriter(folder / f"{prefix}-{number}.parquet", day, schema)
                 number += 1
             writer.add(batch)
     if writer is not None:

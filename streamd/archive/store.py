@@ -9,7 +9,6 @@ AZURE_*). What follows from their having no rename is described at `StreamWork.r
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -28,7 +27,6 @@ __all__ = [
     "ENDPOINTS",
     "ObjectPath",
     "ObjectReader",
-    "ObjectWriter",
     "Place",
     "files_below",
     "files_in",
@@ -212,41 +210,6 @@ class ObjectReader(io.RawIOBase):
         view[: len(found)] = found
         self._at += len(found)
         return len(found)
-
-
-class ObjectWriter(io.RawIOBase):
-    """Writes an object from its start to its end, in parts. It appears when `finish` is called; before that there is nothing.
-
-    size    bytes written
-    sha256  of them
-    """
-
-    def __init__(self, path: ObjectPath) -> None:
-        import obstore
-
-        self._path = path
-        self._parts = obstore.open_writer(path.store, path.key, buffer_size=BUFFER)
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        content = bytes(data)
-        with plain_errors(self._path):
-            self._parts.write(content)
-        self._hash.update(content)
-        self.size += len(content)
-        return len(content)
-
-    def finish(self) -> None:
-        with plain_errors(self._path):
-            self._parts.close()
 
 
 Place = Path | ObjectPath

@@ -40,7 +40,6 @@ def compare_with_server(
 ) -> int:
     """Compare files, in order, with the entries with IDs in [low, high] on the server, every one of them.
 
-    root   of the archive, for the files that are in place already
     depth  `ids`: which entries there are; `content`: their fields too
     Returns how many entries of the files are no longer on the server: deleted or trimmed since they were read, which is
     not an error. Raises VerifyError for one that is missing in the files, or differs.

@@ -238,7 +238,7 @@ class StreamWork:
     # --- Committing
 
     def move(self, files: Iterable[DatedFile], prefix: str = "") -> list[FileRecord]:
-        """Give files their final names, unless they have been written under these, and sync those.
+        """Give files their final names, and sync those.
 
         prefix  put before the names of the steps that the hook is called with
         """
@@ -246,14 +246,10 @@ class StreamWork:
         records: list[FileRecord] = []
         folders: set[Place] = set()
         for file in files:
-            source = self.layout.root / file.record.path
-            if isinstance(source, ObjectPath):
-                target: Place = source
-            else:
-                target = self.layout.data_file(self.stream, file.day, self.run_name, self._placed)
-                self.disk.make_directories(target.parent)
-                self.disk.rename(source, target)
-                self._placed += 1
+            target = self.layout.data_file(self.stream, file.day, self.run_name, self._placed)
+            self.disk.make_directories(target.parent)
+            self.disk.rename(file.record.path, target)
+            self._placed += 1
             records.append(placed(file, self.layout.relative(target)))
             folders.add(target.parent)
             if len(records) == 1:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from streamd.cli.archive_words import duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.printable import in_one_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from streamd.archive.staging import Engine
 
 __all__ = ["run"]
 
-Progress = Callable[[str, str, int, int], None]
+Progress = Callable[[str, str], None]
 
 
 @click.command()
@@ -54,15 +48,10 @@ Progress = Callable[[str, str, int, int], None]
 @duration_option("--lock-ttl", default="60s", help="Let another run take over after this time without a renewal.")
 @duration_option("--wait", default="0s", help="Wait this long for another run.")
 @click.option(
-    "--engine", type=click.Choice(["spark", "local"]),
-    help="Copy with Spark, or in this process.  [default: spark where PySpark and Java are installed, or for --master and --conf; otherwise local]",
-)  # fmt: skip
-@click.option(
     "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),
     help="Maintain an open table from now on, as `archive publish` does; may be repeated.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
-@with_spark_options
 @with_server_options
 def run(
     path: str,
@@ -79,11 +68,8 @@ def run(
     depth: Any,
     lock_ttl: int,
     wait: int,
-    engine: str | None,
     publish: tuple[str, ...],
     as_json: bool,
-    master: str | None,
-    confs: tuple[str, ...],
     **server: Any,
 ) -> None:
     """Move entries older than --keep from the streams KEY into the archive at PATH.
@@ -91,15 +77,13 @@ def run(
     PATH is created if it does not exist. A run may be killed at any point; the next one cleans up. Exit status: 0 all
     streams are archived, 1 some are not (the report gives the reasons), 2 wrong command line.
     """
-    if engine == "local" and (master is not None or confs):
-        raise click.UsageError("--master and --conf require --engine spark")
     streams = named + streams
     if bool(streams) == bool(pattern):
         raise click.UsageError("give either streams or --pattern")
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
-        from streamd.archive.archiver import ArchiveSettings, archive, check_before_spark
+        from streamd.archive.archiver import ArchiveSettings, archive
         from streamd.archive.open_format import TableConfig
 
         settings = ArchiveSettings(
@@ -115,48 +99,13 @@ def run(
             lock_wait_ms=wait,
             publish=tuple(map(TableConfig, publish)),
         )
-        copier = None
-        if (engine or default_engine(master, confs)) == "spark":
-            check_before_spark(path, options)
-            copier = spark_engine(session_or_advice(master, confs), options)
         with shown(enabled=not as_json) as progress:
-            report = archive(path, options, engine=copier, settings=settings, progress=progress)
+            report = archive(path, options, settings=settings, progress=progress)
         if as_json:
             say(json.dumps(report.to_json()))
         else:
             print_report(report)
     sys.exit(0 if report.is_success else 1)
-
-
-def default_engine(master: str | None, confs: tuple[str, ...]) -> str:
-    from streamd.spark.spark_errors import JavaMissingError
-
-    if master is not None or confs:
-        return "spark"
-    try:
-        if importlib.util.find_spec("pyspark") is not None:
-            from streamd.spark.session import find_java
-
-            find_java()
-            return "spark"
-    except (ImportError, JavaMissingError):
-        pass
-    return "local"
-
-
-def session_or_advice(master: str | None, confs: tuple[str, ...]) -> SparkSession:
-    from streamd.spark.spark_errors import JavaMissingError
-
-    try:
-        return make_session("streamd archive", master, confs)
-    except (click.ClickException, JavaMissingError) as error:
-        raise click.ClickException(f"{error}. Without Spark and Java: --engine local") from None
-
-
-def spark_engine(spark: SparkSession, options: dict[str, str]) -> Engine:
-    from streamd.spark.archive_engine import SparkEngine
-
-    return SparkEngine(spark, options)
 
 
 @contextmanager
@@ -177,28 +126,18 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
     ) as bars:  # fmt: skip
         tasks: dict[str, Any] = {}
 
-        def progress(stream: str, step: str, done: int, total: int) -> None:
+        def progress(stream: str, step: str) -> None:
             if stream not in tasks:
                 for task in tasks.values():
                     bars.stop_task(task)
                 tasks[stream] = bars.add_task(in_one_line(stream), total=1.0, step=step)
-            bars.update(tasks[stream], completed=share(step, done, total), step=step)
+            bars.update(tasks[stream], completed=BEFORE[step], step=step)
 
         yield progress
 
 
-WEIGHTS = {"recover": 0.02, "copy": 0.66, "verify": 0.2, "commit": 0.02, "trim": 0.08, "tidy": 0.02}
-"""The approximate share of a stream's time that each step takes."""
-
-
-def share(step: str, done: int, total: int) -> float:
-    """How much of a stream's run is done."""
-    before = 0.0
-    for name, weight in WEIGHTS.items():
-        if name == step:
-            return before + weight * done / max(total, 1)
-        before += weight
-    return before
+BEFORE = {"recover": 0.0, "copy": 0.02, "verify": 0.68, "commit": 0.88, "trim": 0.9, "tidy": 0.98}
+"""The approximate share of a stream's run that is done before each step."""
 
 
 def print_report(report: Any) -> None:

@@ -16,9 +16,7 @@ from support.servers import Server, eventually
 pytest.importorskip("pyarrow")
 
 from streamd.archive.archiver import Archiver, ArchiveSettings
-from streamd.archive.staging import LocalEngine
 from streamd.cli.subcommands import program
-from streamd.disk import Disk
 
 pytestmark = pytest.mark.long
 
@@ -62,9 +60,7 @@ def run(server: Server, *words: str, status: int = 0) -> str:
 def archive(server: Server, folder: Path, *words: str, status: int = 0) -> dict[str, Any]:
     """Archive everything; returns the report of the first stream."""
     pattern = [] if "--stream" in words else ["--stream", "readings"]
-    shown = run(
-        server, "run", str(folder), *pattern, "--engine", "local", "--trim-delay", "0s", "--json", *words, status=status
-    )
+    shown = run(server, "run", str(folder), *pattern, "--trim-delay", "0s", "--json", *words, status=status)
     report: dict[str, Any] = json.loads(shown)
     return {**report["streams"][0], "read_from": report["read_from"]}
 
@@ -212,7 +208,7 @@ def test_a_replica_is_read_and_its_primary_trimmed(
     assert stats.get("cmdstat_xrange", {"calls": 0})["calls"] <= 10
     until_in_sync(store, client(replica))
     assert client(replica).xlen("readings") == 100
-    words = ("run", str(folder), "--stream", "readings", "--engine", "local")
+    words = ("run", str(folder), "--stream", "readings")
     assert f"read from the replica 127.0.0.1:{replica.port}\n" in run(replica, *words)
     assert "replica" not in run(primary, *words)
     # The same archive, from the primary itself.
@@ -265,7 +261,7 @@ def test_a_primary_that_is_none_is_refused(start: StartServer, client: Callable[
     primary, stranger = start(repl_diskless_sync_delay="0"), start()
     fill(client(primary))
     replica = replica_of(start, primary, client)
-    words = ("run", str(folder.with_name("a")), "--stream", "readings", "--engine", "local", "--primary")
+    words = ("run", str(folder.with_name("a")), "--stream", "readings", "--primary")
     assert "does not replicate" in run(replica, *words, f"redis://127.0.0.1:{stranger.port}", status=1)
     assert "is not a replica" in run(primary, *words, f"redis://127.0.0.1:{primary.port}", status=1)
     assert not (folder.with_name("a")).exists()
@@ -295,7 +291,7 @@ def test_a_replica_of_another_server_by_now_is_not_archived(
 
     options = {"port": str(replica.port), "stream": "readings"}
     settings = ArchiveSettings(hot_window_ms=0, trim_delay_ms=0)
-    archiver = Archiver(str(folder), options, LocalEngine(options, Disk()), settings, hook=turn_away)
+    archiver = Archiver(str(folder), options, settings, hook=turn_away)
     (report,) = archiver.run().streams
     assert "does not replicate" in (report.error or "")
     assert store.xlen("readings") == COUNT

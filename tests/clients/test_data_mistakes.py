@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: ./install '.[archive]'")
 
 HERE = ["-p", "{port}"]
-RUN = ["archive", "run", "{archive}", "--keep", "0s", "--trim-delay", "0s", "--engine", "local"]
+RUN = ["archive", "run", "{archive}", "--keep", "0s", "--trim-delay", "0s"]
 
 MISTAKES: list[tuple[str, list[str], int, str]] = [
     (

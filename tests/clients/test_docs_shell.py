@@ -88,7 +88,7 @@ def test_an_archive(served: Reader) -> None:
 @pytest.mark.spark
 def test_a_history_by_spark(served: Reader) -> None:
     served.environment["PATH"] += f":{os.environ['PATH']}"
-    served.run("streamd archive run /var/lib/archive --engine local --pattern readings")
+    served.run("streamd archive run /var/lib/archive --pattern readings")
     printed = served.type(block("docs/archive.md", "streamd history readings --archive"))
     assert re.findall(r"  (\d+\.\d)$", printed, re.MULTILINE) == [f"{celsius}.5" for celsius in range(30, 40)]
 
@@ -96,9 +96,7 @@ def test_a_history_by_spark(served: Reader) -> None:
 def test_an_archive_by_a_replica(served: Reader) -> None:
     served.start("streamd server --port 6379 --bind 127.0.0.3 --replicaof 127.0.0.1 6379")
     eventually(lambda: length(served, "readings", "-h replica") == 21)
-    printed = served.type(
-        block("docs/archive.md", "streamd archive run /var/lib/archive --pattern 'readings*' --engine local")
-    )
+    printed = served.type(block("docs/archive.md", "streamd archive run /var/lib/archive --pattern 'readings*'"))
     assert "readings: 20 entries" in printed
 
 

@@ -217,7 +217,7 @@ def test_report(store: redis.Redis, proxy: SlowProxy, tmp_path: Path) -> None:
 
 def test_archive_run_and_restore(store: redis.Redis, proxy: SlowProxy, streamd_server: Server, tmp_path: Path) -> None:
     folder = str(tmp_path / "archive")
-    archive = ("archive", "run", folder, "--stream", STREAM, "--engine", "local", "--trim-delay", "0s")
+    archive = ("archive", "run", folder, "--stream", STREAM, "--trim-delay", "0s")
     interrupted(*archive, "-p", str(proxy.port))
     assert store.xlen(STREAM) == ENTRIES
     # Nobody waits for the lock of the run that ended.
@@ -239,7 +239,7 @@ def test_archive_run_and_restore(store: redis.Redis, proxy: SlowProxy, streamd_s
 
 def test_archive_delete(store: redis.Redis, proxy: SlowProxy, streamd_server: Server, tmp_path: Path) -> None:
     folder = str(tmp_path / "archive")
-    archive = ("archive", "run", folder, "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
+    archive = ("archive", "run", folder, "--stream", STREAM, "--no-trim", "--keep", "0s")
     run(streamd_server.port, *archive)
     deletion = ("archive", "delete", folder, STREAM, "--since", "1700000000001-0", "--yes")
     interrupted(*deletion, "-p", str(proxy.port))
@@ -275,7 +275,7 @@ main()
 def test_archive_verify(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
     folder = str(tmp_path / "archive")
     for _ in range(2):
-        run(streamd_server.port, "archive", "run", folder, "--stream", STREAM, "--engine", "local", "--keep", "0s")
+        run(streamd_server.port, "archive", "run", folder, "--stream", STREAM, "--keep", "0s")
         store.xadd(STREAM, {"n": 1})
     interrupted("archive", "verify", folder, program=slowed("verify", "first_disorder", 4))
     run(streamd_server.port, "archive", "verify", folder)
@@ -286,7 +286,7 @@ def test_archive_publish(form: str, store: redis.Redis, streamd_server: Server, 
     pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
     pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
     folder = tmp_path / "archive"
-    archive = ("archive", "run", str(folder), "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
+    archive = ("archive", "run", str(folder), "--stream", STREAM, "--no-trim", "--keep", "0s")
     run(streamd_server.port, *archive)
     words = ("archive", "publish", str(folder), "--format", form, "--schema", "sensor string, value int")
     interrupted(*words, program=slowed("published_files", "readable", 1.5))

@@ -33,7 +33,7 @@ ANSWERED_WITH_ERRORS = {
     "export": "export orders --to {folder}/orders.parquet --url redis://127.0.0.1:{port}",
     "report": "report orders --url redis://127.0.0.1:{port}",
     "history": "history orders --url redis://127.0.0.1:{port}",
-    "archive": "archive run {folder}/archive orders --engine local --url redis://127.0.0.1:{port}",
+    "archive": "archive run {folder}/archive orders --url redis://127.0.0.1:{port}",
     "load": "load {folder}/rows.csv --into orders --url redis://127.0.0.1:{port}",
 }
 
@@ -118,7 +118,7 @@ def test_names_and_values_are_shown_with_escapes(new_streamd: StartServer, tmp_p
         *(["history", NAME, "--format", form, "--url", url] for form in ("table", "csv", "json")),
         ["report", NAME, "--url", url, "--out", "-"],
         ["export", NAME, "--to", str(tmp_path / "orders.csv"), "--url", url],
-        ["archive", "run", str(tmp_path / "archive"), NAME, "--keep", "0s", "--engine", "local", "--url", url],
+        ["archive", "run", str(tmp_path / "archive"), NAME, "--keep", "0s", "--url", url],
         ["archive", "status", str(tmp_path / "archive"), "--url", url],
         ["archive", "verify", str(tmp_path / "archive")],
     ]  # fmt: skip

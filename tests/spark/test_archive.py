@@ -1,7 +1,6 @@
 """The archiver: nothing lost and nothing twice, wherever it is killed, while producers append and groups consume.
 
-Most runs here copy in the test's process, and need no Java; `spark` marks those that copy by Spark. What is done around the
-copy is the same.
+Runs here need no Java.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
@@ -49,7 +48,6 @@ from streamd.archive.leases import leased_boundary, release_lease, take_lease
 from streamd.archive.lock import ArchiveLock
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.restore import restore
-from streamd.archive.staging import LocalEngine
 from streamd.archive.status import read_status
 from streamd.archive.verify import file_faults, verify_archive
 from streamd.archive.work import StreamWork
@@ -57,14 +55,10 @@ from streamd.cli.subcommands import program
 from streamd.client.archive_keys import key_beside
 from streamd.client.connection import connect, server_features
 from streamd.client.options import ConnectionOptions
-from streamd.client.points import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
+from streamd.client.points import MAX_ID, format_entry_id, ms_of, parse_entry_id
 from streamd.disk import Disk
-from streamd.spark.archive_engine import SparkEngine
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 from streamd.transfer.read_options import SourceOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.long
 
@@ -1263,23 +1257,20 @@ def test_damage_is_found(store: redis.Redis, source_options: Options, tmp_path: 
     assert verify_archive(layout, KEY).is_whole
 
 
-class LosingEngine(LocalEngine):
-    """Copies all but some entries in the middle."""
-
-    def copy(self, stream: str, low: int, high: int, folder: Path, *more: Any) -> Any:
-        middle = pack_id(1_700_000_000_000 + 50 * 40_000, 0)
-        return [
-            *super().copy(stream, low, middle, folder / "a", *more),
-            *super().copy(stream, middle + (5 << 64), high, folder / "b", *more),
-        ]
-
-
 def test_a_copy_that_misses_an_entry_is_not_committed(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     produced = fill(store, 100)
-    engine = LosingEngine(source_options, Disk())
-    report = archive_once(tmp_path, source_options, engine=engine).streams[0]
+
+    def hook(step: str) -> None:
+        """During the copy the key has a stream without an entry in the middle."""
+        if step == "bounded":
+            store.copy(KEY, "whole")
+            store.xdel(KEY, produced[50])
+        elif step == "staged":
+            store.rename("whole", KEY)
+
+    report = archive_once(tmp_path, source_options, hook=hook).streams[0]
     assert "VerifyError" in str(report.error)
     assert store.xlen(KEY) == 100
     assert_whole(tmp_path, source_options, produced)
@@ -1340,7 +1331,7 @@ def run_command(*words: object) -> subprocess.CompletedProcess[str]:
 def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     produced = fill(store, 100)
     folder, where = tmp_path / "archive", ["-p", source_options["port"]]
-    ran = run_command("archive", "run", folder, "--pattern", "read*", "--engine", "local", "--json", *where)
+    ran = run_command("archive", "run", folder, "--pattern", "read*", "--json", *where)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["rows"] == 100
     status = read_status(str(folder), source_options)[0]
@@ -1368,7 +1359,7 @@ def test_names_that_cannot_be_printed_are_shown_in_one_line(
         return done.output
 
     folder = str(tmp_path / "archive")
-    assert run("archive", "run", folder, key, "--engine", "local", "--keep", "0s", *where).startswith(f"{shown}: 10")
+    assert run("archive", "run", folder, key, "--keep", "0s", *where).startswith(f"{shown}: 10")
     assert f" {shown} " in run("archive", "status", folder, *where)
     assert run("archive", "verify", folder).startswith(f"{shown}: valid")
     assert run("archive", "restore", folder, key, "--into", f"{key}2", *where).startswith(f"10 entries into {shown}2, ")
@@ -1428,7 +1419,7 @@ def test_the_command_deletes_no_more_than_it_has_asked_for(
 def test_a_terminal_gets_a_bar(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     produced = fill(store, 100)
     ours, theirs = pty.openpty()
-    words = ["archive", "run", tmp_path / "archive", "--stream", KEY, "--engine", "local", "-p", source_options["port"]]
+    words = ["archive", "run", tmp_path / "archive", "--stream", KEY, "-p", source_options["port"]]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -1453,42 +1444,3 @@ def test_a_terminal_gets_a_bar(store: redis.Redis, source_options: Options, tmp_
     assert KEY.encode() in shown
     assert "━".encode() in shown
     assert b"\x1b[" in shown
-
-
-# --- By Spark -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.spark
-def test_spark_archives_while_it_is_killed_and_producers_go_on(
-    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
-) -> None:
-    engine = SparkEngine(spark, {**source_options, "minPartitions": "2"}, rows_per_file=1000)
-    fill(store, 3000)
-    before = [entry_id.decode() for entry_id, _ in store.xrange(KEY)]
-    with traffic(store, pause_s=0.05) as produced:
-        # Four of these come after a copy by Spark; around it, every step is killed above.
-        for step in ("locked", "recovered", "retrimmed", "bounded", "staged", "moving", "pending", "committed"):
-            with pytest.raises(Killed, match=step):
-                archive_once(tmp_path, source_options, engine=engine, hook=kill_at(step))
-            expire_lock(store)
-            assert_prefix(list(rows_of_history(tmp_path, source_options)), before + produced.produced)
-    assert archive_once(tmp_path, source_options, engine=engine, depth="content").is_success
-    assert_whole(tmp_path, source_options, before + produced.produced)
-    check_nothing_needed_is_gone(store, produced)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("java")
-def test_a_cluster_archives(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
-    """Master, workers and executors are processes of their own; `local-cluster` starts them on this machine."""
-    produced = fill(store, 5000)
-    settings = ["--keep", "0s", "--trim-delay", "0s", "-o", "minPartitions=4", "--conf", "spark.executor.memory=1g"]
-    ran = run_command(
-        "archive", "run", tmp_path, "--stream", KEY, "--json", "-p", source_options["port"], *settings,
-        "--master", "local-cluster[2,1,1024]",
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    report = json.loads(ran.stdout)
-    assert (report["rows"], report["streams"][0]["trimmed"]) == (5000, 5000)
-    assert_whole(tmp_path, source_options, produced)

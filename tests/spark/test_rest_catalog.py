@@ -181,7 +181,7 @@ def test_publishers_and_runs_at_the_same_time_agree(
 
 
 def run_words(path: Path, options: Options) -> tuple[object, ...]:
-    words = ("--stream", KEY, "--engine", "local", "--keep", "0s", "--trim-delay", "0s")
+    words = ("--stream", KEY, "--keep", "0s", "--trim-delay", "0s")
     return ("run", path, *words, "--port", options["port"])
 
 

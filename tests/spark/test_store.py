@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -34,10 +33,9 @@ from streamd.archive.layout import Layout
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.object_disk import ObjectDisk, disk_for
 from streamd.archive.open_format import TableConfig
-from streamd.archive.parquet import hash_of
 from streamd.archive.publishing import publish
 from streamd.archive.staging_folder import staged
-from streamd.archive.store import ObjectPath, ObjectWriter, files_below
+from streamd.archive.store import ObjectPath, files_below
 from streamd.archive.verify import verify_archive
 from streamd.cli.subcommands import program
 from streamd.client.points import parse_entry_id
@@ -326,7 +324,7 @@ def test_all_commands_work_on_an_object_store(store: redis.Redis, source_options
     produced = fill(store, 5000)
     server = ["--port", source_options["port"]]
     run = ["archive", "run", place, "--stream", KEY, "--keep", "0s", "--trim-delay", "0s", *server]
-    done = command(*run, "--engine", "local", "--json")
+    done = command(*run, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["rows"] == 5000
     assert store.xlen(KEY) == 0
@@ -370,21 +368,6 @@ def test_an_object_of_many_parts_is_put_and_read(place: str, tmp_path: Path) -> 
     with path.open() as file:
         assert file.read() == content
     assert not local.exists()
-
-
-def test_an_object_appears_when_it_is_whole(place: str) -> None:
-    path = Layout(place).root / "large"
-    assert isinstance(path, ObjectPath)
-    content = bytes(range(256)) * (100 << 10)
-    for is_finished in (False, True):
-        writer = ObjectWriter(path)
-        for at in range(0, len(content), 1 << 20):
-            writer.write(memoryview(content)[at : at + (1 << 20)])
-        if is_finished:
-            writer.finish()
-        del writer
-        assert path.exists() == is_finished
-    assert hash_of(path) == hashlib.sha256(content).hexdigest()
 
 
 def test_damage_is_found(store: redis.Redis, source_options: Options, place: str) -> None:
@@ -590,12 +573,11 @@ def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
 
 
 def refused(place: str, options: Options, said: str) -> None:
-    """A run ends with one line; one by Spark before there is a session."""
-    for engine in ("local", "spark"):
-        done = command("archive", "run", place, "--stream", KEY, "--engine", engine, "--port", options["port"])
-        assert done.exit_code == 1, done.output
-        assert done.output.startswith(f"Error: {said}")
-        assert len(done.output.splitlines()) == 1, done.output
+    """A run ends with one line."""
+    done = command("archive", "run", place, "--stream", KEY, "--port", options["port"])
+    assert done.exit_code == 1, done.output
+    assert done.output.startswith(f"Error: {said}")
+    assert len(done.output.splitlines()) == 1, done.output
 
 
 def test_wrong_credentials_are_refused_at_once(

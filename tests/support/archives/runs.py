@@ -19,7 +19,6 @@ import redis
 from streamd.archive.archiver import Archiver, ArchiveSettings, RunReport
 from streamd.archive.full_history import plan_history, read_part
 from streamd.archive.open_format import TableConfig
-from streamd.archive.staging import Engine, LocalEngine
 from streamd.client.archive_keys import key_beside
 from streamd.disk import Disk
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
@@ -111,15 +110,13 @@ def archive_once(
     path: object,
     options: Mapping[str, str],
     *,
-    engine: Engine | None = None,
     hook: Callable[[str], None] = lambda step: None,
     disk: Disk | None = None,
     **changes: Any,
 ) -> RunReport:
     """One run over the stream KEY."""
     given = {"stream": KEY, **options}
-    chosen = engine or LocalEngine(given, disk or Disk())
-    return Archiver(str(path), given, chosen, now_settings(**changes), disk=disk, hook=hook).run()
+    return Archiver(str(path), given, now_settings(**changes), disk=disk, hook=hook).run()
 
 
 def rows_of_history(

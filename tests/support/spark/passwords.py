@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from streamd.archive.archiver import ArchiveSettings, archive
-from streamd.spark.archive_engine import SparkEngine
 from streamd.spark.session import CI_SETTINGS, session
 
 SETTINGS = ArchiveSettings(hot_window_ms=0, trim=False)
@@ -42,11 +41,7 @@ def main() -> None:
     query.awaitTermination()
     query.explain(True)
     print(query.lastProgress)
-    print(
-        archive(
-            str(folder / "archive"), {"stream": "in", **options}, engine=SparkEngine(spark, options), settings=SETTINGS
-        ).to_json()
-    )
+    print(archive(str(folder / "archive"), {"stream": "in", **options}, settings=SETTINGS).to_json())
     for options in job["wrong"]:
         try:
             spark.read.format("streamd").options(stream="in", **options).load().count()
