@@ -34,8 +34,9 @@ DIRECTIVES = {"auto_pickle": False, "binding": False}
 OPTIMIZATION = {
     "-O3": (
         "arrow.decode", "arrow.encode", "arrow.text", "core.client", "core.dispatch", "core.output", "core.turn",
-        "engine.listpack", "engine.rax", "persistence.aof.buffer", "persistence.rdb.lzf", "persistence.rdb.window",
-        "protocol.doubles", "protocol.reply", "protocol.request", "protocol.request_bytes", "values.streams.delivery",
+        "engine.arena", "engine.listpack", "engine.listpack_edit", "engine.rax", "engine.table",
+        "persistence.aof.buffer", "persistence.rdb.lzf", "persistence.rdb.window", "protocol.doubles",
+        "protocol.reply", "protocol.request", "protocol.request_bytes", "values.streams.delivery",
         "values.streams.entry_replies", "values.streams.group", "values.streams.loading", "values.streams.node_check",
         "values.streams.pel", "values.streams.stream", "values.streams.xack", "values.streams.xadd_xtrim",
         "values.streams.xclaim", "values.streams.xpending", "values.streams.xrange", "values.streams.xread",

@@ -13,13 +13,13 @@ cdef enum:
     ARENA_CHUNK_UNITS = 16384       # units of a full chunk: 64 KiB
     ARENA_CHUNK_BITS = 14           # of a handle minus 1: the unit within the chunk; the others are the chunk's number
     ARENA_MAX_UNITS = 64            # of a record in a chunk; longer ones have a block of their own
-    ARENA_CLASSES = 65              # records of a chunk are of one class: their number of units; 0: addresses of blocks
+    ARENA_CLASSES = 65              # the records of a chunk are of one class: their units, or 0: addresses of blocks
 
 
 cdef struct Chunk:
     # Records of one class, from `base`. A hole, a record that was freed, starts with the number of the next hole + 1.
     uint8_t *base              # malloc'ed, owned by the arena; NULL: the number is free
-    uint32_t previous, next    # chunks of its class with room; of a free number, `next` is the next free number; 0: none
+    uint32_t previous, next    # chunks of its class with room; `next` of a free number: the next free one; 0: none
     uint16_t capacity          # records that fit
     uint16_t used              # records that there have been: the rest of the chunk is untouched
     uint16_t live              # records that there are
@@ -35,9 +35,11 @@ cdef struct Arena:
     uint32_t count             # chunk numbers, free ones included; room for more is a power of two
     uint32_t free_number       # the first free number; 0: none
     uint32_t draining          # chunks that are being emptied
-    uint32_t next_drained      # number at which the search for sparse chunks continues
+    uint32_t last_drained      # number after which the search for sparse chunks continues
     uint64_t total             # bytes of chunks that records can use
     uint64_t live              # bytes of records in chunks
+    uint64_t drain_total       # `total` and `live` when draining began the last time; 0: it never has
+    uint64_t drain_live
     uint64_t held              # bytes of memory: chunks, blocks, and what describes them
 
 
@@ -64,7 +66,8 @@ cdef uint32_t arena_move(Arena *arena, uint32_t handle) noexcept nogil
 cdef void arena_forget(Arena *arena, uint32_t handle) noexcept nogil    # release a record after arena_move
 cdef bint arena_drain(Arena *arena) noexcept nogil
     # Mark sparse chunks for draining if much of the arena is unused. True: the owner has to walk all its records once,
-    # and move those for which arena_is_draining.
+    # move those for which arena_is_draining, in as many steps as it likes, and then call arena_end_drain.
+cdef void arena_end_drain(Arena *arena) noexcept nogil
 cdef int arena_copy(Arena *to, const Arena *arena) noexcept nogil      # `to` is empty; the same handles. -1: no memory
 cdef void arena_clear(Arena *arena) noexcept nogil                     # frees everything; it is empty then
 cdef const char *arena_check(const Arena *arena) noexcept nogil        # NULL, or which invariant does not hold

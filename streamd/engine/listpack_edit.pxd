@@ -40,7 +40,9 @@ cdef inline const uint8_t *lp_end(const uint8_t *lp) noexcept nogil:
 
 cdef inline const uint8_t *lp_last(const uint8_t *lp) noexcept nogil:
     """The last element; NULL: there is none."""
-    return NULL if lp[LP_HEADER] == LP_END else lp_previous(lp_end(lp))
+    if lp[LP_HEADER] == LP_END:
+        return NULL
+    return lp_previous(lp_end(lp))
 
 
 cdef const uint8_t *lp_seek(const uint8_t *lp, int64_t index) noexcept nogil

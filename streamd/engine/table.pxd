@@ -37,9 +37,10 @@ cdef struct Segment:
     # Slots for the records whose hashes start with the same `depth` bits, in groups of eight. It is one block: this
     # head, a tag of each slot, a handle of each slot.
     uint16_t live              # slots with a record
-    uint16_t worn              # slots without one that searches do not stop at
+    uint16_t worn              # slots without one at which searches do not stop
     uint8_t depth
     uint8_t bits               # log2 of the number of groups
+    uint16_t unused
 
 
 ctypedef void (*table_moved)(void *owner, uint32_t old, uint32_t new) noexcept nogil
@@ -55,7 +56,7 @@ cdef struct Table:
     uint32_t head              # bytes of a record before the length of its key
     uint32_t segments
     uint32_t deepest           # segments whose depth is that of the directory
-    uint32_t drained           # place in the directory up to which records have been moved out of draining chunks
+    uint64_t drained           # cursor up to which records have been moved out of draining chunks
     uint8_t depth
 
 
