@@ -75,3 +75,9 @@ async def trim(asked: Asked) -> dict[str, Any]:
     else:
         bound = ("MAXLEN", asked.number("max_length"))
     return {"done": await asked.connection.call("XTRIM", asked.name("key"), *bound, db=asked.db)}
+
+
+@answers("POST", "delete-key")
+async def delete_key(asked: Asked) -> dict[str, Any]:
+    """UNLINK of a key of any type."""
+    return {"done": await asked.connection.call("UNLINK", asked.name("key"), db=asked.db)}

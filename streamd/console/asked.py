@@ -59,7 +59,7 @@ class Asked:
         value: Any = self.body.get(parameter)
         if value is None and parameter in self.query:
             text = self.query[parameter]
-            value = int(text) if text.isdigit() and len(text) < 20 else text
+            value = int(text) if text.isdigit() and len(text) <= 20 else text
         if value is None and default is not None:
             value = default
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

@@ -869,10 +869,53 @@ def test_keys_that_are_no_streams_are_listed(console: Any) -> None:
         assert found["keys"][0]["ttl_ms"] is None
         assert 0 < found["keys"][1]["ttl_ms"] <= 1_000_000
         assert found["is_whole"]
-        assert visitor.get("string", key="config") == {"value": '{"a": [1, 2]}', "size": 13}
+        assert visitor.get("contents", key="config") == {"type": "string", "value": '{"a": [1, 2]}', "size": 13, "next": None}
+        assert visitor.get("contents", key="nothing")["error"] == "The key does not exist."
+        assert visitor.get("contents", key="orders")["error"] == "A stream is not shown here."
         client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~other*", "+@all")
         visitor.log_in("eve", "word")
         assert visitor.get("keys")["keys"] == []
+
+
+def test_what_keys_hold_is_shown_page_by_page(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.rpush("list", *range(250))
+        client.zadd("scores", {f"m{at:03}": at + 0.5 for at in range(250)})
+        client.sadd("set", *(f"member-{at}" for at in range(2000)))
+        client.hset("hash", mapping={f"field-{at}": at for at in range(2000)})
+        client.hset("small", mapping={"a": b"\xff", "b": "x" * 2000})
+        client.hpexpire("small", 1_000_000, "a")
+        visitor.log_in()
+        assert visitor.get("contents", key="list")["rows"][:2] == [[0, "0"], [1, "1"]]
+        last = visitor.get("contents", key="list", start="200")
+        assert (last["type"], last["size"], len(last["rows"]), last["rows"][-1], last["next"]) == ("list", 250, 50, [249, "249"], None)
+        page = visitor.get("contents", key="scores", start="100")
+        assert (page["type"], page["rows"][0], page["next"]) == ("zset", ["m100", "100.5"], 200)
+        for key in ("set", "hash"):
+            seen, start = set(), "0"
+            while start is not None:
+                page = visitor.get("contents", key=key, start=start)
+                assert len(page["rows"]) < 400
+                seen |= {row[0] for row in page["rows"]}
+                start = page["next"]
+            assert (page["type"], page["size"], len(seen)) == (key, 2000, 2000)
+        (first, second) = sorted(visitor.get("contents", key="small")["rows"], key=lambda row: str(row[0]))
+        assert first[:2] == ["a", {"base64": "/w=="}]
+        assert 0 < first[2] <= 1_000_000
+        assert second == ["b", {"start": "x" * 1000, "size": 2000}, None]
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~*", "+@all", "-hscan")
+        visitor.log_in("eve", "word")
+        assert visitor.get("contents", key="hash")["error"].startswith("NOPERM")
+
+
+def test_keys_are_deleted_where_writes_are_allowed(console: Any) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        client.set("config", "1")
+        visitor.log_in()
+        assert visitor.post("delete-key", key="config") == {"done": 1}
+        assert client.exists("config") == 0
 
 
 def test_all_that_is_pending_of_a_consumer_is_claimed(console: Any) -> None:

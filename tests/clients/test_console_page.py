@@ -728,3 +728,21 @@ def test_other_keys_are_listed_and_read(site: Callable[..., Site]) -> None:
     page.click("[aria-label='Other keys'] .body .row")
     page.wait("document.querySelector('dialog[open]')?.innerText.includes('  \"a\": 1')")
     assert page.complaints == []
+
+
+def test_a_large_key_is_looked_through_and_deleted(site: Callable[..., Site]) -> None:
+    here = site(http_allow_writes="yes")
+    here.client.rpush("events", *(f"event-{at}" for at in range(1000)))
+    page = here.open("keys?db=0")
+    page.wait("document.querySelector('[aria-label=\"Other keys\"] .body .row')")
+    page.click("[aria-label='Other keys'] .body .row")
+    page.wait("document.querySelector('dialog[open]')?.innerText.includes('event-0')")
+    assert "list, 1,000 elements" in page.text()
+    page.js("[...document.querySelectorAll('dialog button')].find((each) => each.innerText === 'Next page').click()")
+    page.wait("document.querySelector('dialog[open]').innerText.includes('event-100')")
+    page.js("[...document.querySelectorAll('dialog button')].find((each) => each.innerText === 'Delete').click()")
+    page.wait("document.querySelectorAll('dialog[open]').length === 2")
+    page.js("[...document.querySelectorAll('dialog .danger')].at(-1).click()")
+    page.wait("!document.querySelector('dialog')")
+    assert here.client.exists("events") == 0
+    assert page.complaints == []
