@@ -30,6 +30,13 @@ THRESHOLDS = (
     ("length", "length", click.IntRange(1), "ENTRIES", "Ignore unbounded streams shorter than this."),
     ("memory-days", "memory_days", click.FloatRange(0), "DAYS", "Report memory that will be used up within this time."),
     ("done", "done", click.IntRange(1), "ENTRIES", "Ignore up to this many acknowledged entries that are kept."),
+    (
+        "elements",
+        "elements",
+        click.IntRange(100),
+        "N",
+        "Report hashes, lists, sets and sorted sets with more elements.",
+    ),
     ("slow-ms", "slow_ms", click.FloatRange(0), "MS", "Report commands that took longer."),
     ("replica-lag", "replica_s", click.FloatRange(0), "SECONDS", "Report replicas that have been silent for longer."),
 )

@@ -82,7 +82,9 @@ async def list_page(asked: Asked, key: bytes, start: int) -> dict[str, Any]:
 async def sorted_set_page(asked: Asked, key: bytes, start: int) -> dict[str, Any]:
     size = await asked.connection.call("ZCARD", key, db=asked.db)
     words = ("ZRANGE", key, start, start + PER_PAGE - 1, "WITHSCORES")
-    rows = [[element(member), as_text(score)] for member, score in pairs(await asked.connection.call(*words, db=asked.db))]
+    rows = [
+        [element(member), as_text(score)] for member, score in pairs(await asked.connection.call(*words, db=asked.db))
+    ]
     return {"size": size, "rows": rows, "next": start + PER_PAGE if start + PER_PAGE < size else None}
 
 

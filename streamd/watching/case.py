@@ -9,7 +9,7 @@ from functools import cached_property
 from streamd.client.place import Place
 from streamd.client.replies import as_text
 from streamd.stream_state import GroupState, StreamState
-from streamd.watching.reading import Look, PendingEntry, Reader, SlowCommand
+from streamd.watching.reading import LargeKey, Look, PendingEntry, Reader, SlowCommand
 
 __all__ = ["Case", "Thresholds"]
 
@@ -33,6 +33,7 @@ class Thresholds:
     length       entries of a stream without a bound
     memory_days  until memory ends
     done         entries that are kept though all groups have acknowledged them
+    elements     of a hash, list, set or sorted set
     slow_ms      of a command
     replica_s    how far a replica is behind, or how long ago it was heard of
     """
@@ -43,6 +44,7 @@ class Thresholds:
     length: int = 1000
     memory_days: float = 30.0
     done: int = 10_000
+    elements: int = 1_000_000
     slow_ms: float = 10.0
     replica_s: float = 10.0
 
@@ -74,6 +76,11 @@ class Case:
     def settings(self) -> dict[str, str]:
         """The settings that checks look at; none where CONFIG is not allowed."""
         return self.reader.config(SETTINGS)
+
+    @cached_property
+    def large_keys(self) -> list[LargeKey]:
+        """Keys of other types than streams with more than `elements` or, if they are hashes, a hundredth of that."""
+        return self.reader.large_keys(self.look, max(1, self.thresholds.elements // 100))
 
     @cached_property
     def slow_commands(self) -> list[SlowCommand]:

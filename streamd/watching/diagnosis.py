@@ -19,7 +19,7 @@ __all__ = ["KINDS", "Diagnosis", "diagnose", "examine"]
 
 KINDS = (
     "group-lag-grows", "consumer-gone", "poison-entry", "stream-unbounded", "done-and-kept", "persistence", "no-password",
-    "settings-conflict", "slow-command", "replication-lag", "files-fail", "group-abandoned",
+    "settings-conflict", "slow-command", "replication-lag", "files-fail", "group-abandoned", "key-large", "hash-unbounded",
 )  # fmt: skip
 
 LOOKS = 3

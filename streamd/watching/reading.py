@@ -13,6 +13,7 @@ PTTL and XINFO GROUPS; of each group XPENDING, XINFO CONSUMERS and, unless it ha
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from streamd.client.replies import as_text, text_map
 from streamd.entry_id import parse_id
 from streamd.stream_state import ConsumerState, GroupState, StreamState
 
-__all__ = ["Limits", "Look", "PendingEntry", "Reader", "Request", "SlowCommand"]
+__all__ = ["LargeKey", "Limits", "Look", "PendingEntry", "Reader", "Request", "SlowCommand"]
 
 PER_SCAN = 1000
 PER_PIPELINE = 200
@@ -112,6 +113,27 @@ class SlowCommand:
     client: str
 
 
+@dataclass(frozen=True)
+class LargeKey:
+    """A key of another type than a stream, with many elements.
+
+    bytes   of memory; None: unknown
+    ttl_ms  of the key; None: it does not expire
+    """
+
+    key: bytes
+    type: str
+    elements: int
+    bytes: int | None
+    ttl_ms: int | None
+
+
+LENGTHS = {"hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
+"""The command that counts the elements of a type."""
+SIZES = re.compile(r"(?P<edge>\d+)(?P<unit>[KMGTP]?)=")
+"""In INFO keysizes: the lower edge of a class of sizes; a unit is 1024 of the one before."""
+
+
 class Asker(Protocol):
     """What a reader asks through: a `Connection`, or something like it."""
 
@@ -182,6 +204,35 @@ class Reader:
             SlowCommand(int(line[1]), int(line[2]), tuple(map(bytes, line[3])), as_text(line[4]) if line[4:] else "")
             for line in self.ask([["SLOWLOG", "GET", count]])[0] or []
         ]
+
+    # --- Other keys --------------------------------------------------------------------------------------------------
+
+    def large_keys(self, look: Look, least: int) -> list[LargeKey]:
+        """Keys with at least so many elements, the largest first. Keys are scanned only where INFO does not say that there are none."""
+        if not may_have_sizes(look.info, least):
+            return []
+        found: list[LargeKey] = []
+        for kind, length in LENGTHS.items():
+            cursor, seen = b"0", 0
+            while True:
+                request: Request = ["SCAN", cursor, "MATCH", self.limits.match, "COUNT", PER_SCAN, "TYPE", kind]
+                reply = self.ask([request])[0]
+                if reply is None:
+                    break
+                cursor, keys = reply
+                seen += PER_SCAN
+                lengths = self.ask((length, key) for key in keys)
+                large = [(key, n) for key, n in zip(keys, lengths, strict=True) if n is not None and n >= least]
+                told = batched(
+                    self.ask(each for key, _ in large for each in (("MEMORY", "USAGE", key), ("PTTL", key))), 2
+                )
+                found += (
+                    LargeKey(key, kind, n, used, ttl if ttl is not None and ttl >= 0 else None)
+                    for (key, n), (used, ttl) in zip(large, told, strict=True)
+                )
+                if cursor == b"0" or seen >= self.limits.keys:
+                    break
+        return sorted({each.key: each for each in found}.values(), key=lambda each: -each.elements)
 
     # --- Streams -----------------------------------------------------------------------------------------------------
 
@@ -306,6 +357,18 @@ def make_consumer(told: dict[str, Any]) -> ConsumerState:
         idle_ms=told["idle"],
         inactive_ms=inactive if inactive is not None and inactive >= 0 else None,
     )
+
+
+def may_have_sizes(info: dict[str, str], least: int) -> bool:
+    """Whether values with at least so many elements may exist, by INFO keysizes; servers before Redis 8 do not tell."""
+    told = [value for name, value in info.items() if re.fullmatch(r"db\d+_distrib_\w+_items", name)]
+    edges = (
+        int(each["edge"]) << 10 * " KMGTP".index(each["unit"] or " ")
+        for value in told
+        for each in SIZES.finditer(value)
+    )
+    knows = any("_distrib_" in name for name in info)
+    return not knows or any(2 * edge > least for edge in edges)
 
 
 def id_of(text: bytes | None) -> tuple[int, int] | None:

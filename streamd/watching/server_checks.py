@@ -1,4 +1,4 @@
-"""What may ail a server: its files, its door, its settings, its commands, its replicas. Each check takes a `Case`."""
+"""What may ail a server: its files, its door, its settings, its commands, large keys, its replicas. Each check takes a `Case`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from streamd.watching.case import Case
-from streamd.watching.findings import Finding, counted, duration, number, per_second, size
+from streamd.watching.findings import Finding, counted, duration, number, per_second, size, word
 
 __all__ = ["SERVER_CHECKS"]
 
 SECOND_US = 1_000_000
 RECENT_S = 3600
 """How far back the slow log is looked at."""
+FIELDS_SAMPLED = 20
+"""Fields of a hash, drawn at random, whose expiry is looked at."""
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------
@@ -286,6 +288,44 @@ def slow_commands(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+# --- Large keys ------------------------------------------------------------------------------------------------------
+
+IN_PAGES = {"hash": "HSCAN", "list": "LRANGE", "set": "SSCAN", "zset": "ZRANGE"}
+"""How a type is read piece by piece."""
+
+
+def large_keys(case: Case) -> Iterator[Finding]:
+    """Keys with so many elements that a command about all of them is slow."""
+    for each in case.large_keys:
+        if each.elements < case.thresholds.elements:
+            continue
+        used = "" if each.bytes is None else f", {size(each.bytes)}"
+        yield Finding(
+            "warning", "key-large", f"{each.type} {word(each.key)}", f"{number(each.elements)} elements{used}.",
+            "A command about all of it holds up every other client, and it cannot be spread over the nodes of a cluster.",
+            (f"# {IN_PAGES[each.type]} in pages, UNLINK instead of DEL; or several keys",), each.elements,
+            {"key": each.key.decode("utf-8", "backslashreplace"), "elements": each.elements, "bytes": each.bytes},
+        )  # fmt: skip
+
+
+def unbounded_hashes(case: Case) -> Iterator[Finding]:
+    """Large hashes that nothing makes smaller: neither key nor fields expire."""
+    hashes = [each for each in case.large_keys if each.type == "hash" and each.ttl_ms is None]
+    sampled = case.reader.ask(("HRANDFIELD", each.key, FIELDS_SAMPLED) for each in hashes)
+    asked = [(each, fields) for each, fields in zip(hashes, sampled, strict=True) if fields]
+    ttls = case.reader.ask(("HPTTL", each.key, "FIELDS", len(fields), *fields) for each, fields in asked)
+    for (each, _), found in zip(asked, ttls, strict=True):
+        if found is not None and max(found) >= 0:
+            continue
+        yield Finding(
+            "notice", "hash-unbounded", f"hash {word(each.key)}",
+            f"{number(each.elements)} fields; neither the key nor any of {FIELDS_SAMPLED} fields that were looked at expires.",
+            "If a field is added for each request or job, it grows until memory ends.",
+            (f"EXPIRE {word(each.key)} 86400", f"# or, for each field: HEXPIRE {word(each.key)} 86400 FIELDS 1 <field>"), each.elements,
+            {"key": each.key.decode("utf-8", "backslashreplace"), "elements": each.elements},
+        )  # fmt: skip
+
+
 # --- Replication -----------------------------------------------------------------------------------------------------
 
 
@@ -335,5 +375,5 @@ def link_of_replica(case: Case) -> Iterator[Finding]:
 
 
 SERVER_CHECKS = (
-    persistence, files_fail, no_password, settings_conflict, slow_commands, replication_lags,
+    persistence, files_fail, no_password, settings_conflict, slow_commands, large_keys, unbounded_hashes, replication_lags,
 )  # fmt: skip

@@ -869,7 +869,12 @@ def test_keys_that_are_no_streams_are_listed(console: Any) -> None:
         assert found["keys"][0]["ttl_ms"] is None
         assert 0 < found["keys"][1]["ttl_ms"] <= 1_000_000
         assert found["is_whole"]
-        assert visitor.get("contents", key="config") == {"type": "string", "value": '{"a": [1, 2]}', "size": 13, "next": None}
+        assert visitor.get("contents", key="config") == {
+            "type": "string",
+            "value": '{"a": [1, 2]}',
+            "size": 13,
+            "next": None,
+        }
         assert visitor.get("contents", key="nothing")["error"] == "The key does not exist."
         assert visitor.get("contents", key="orders")["error"] == "A stream is not shown here."
         client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~other*", "+@all")
@@ -889,7 +894,13 @@ def test_what_keys_hold_is_shown_page_by_page(console: Any) -> None:
         visitor.log_in()
         assert visitor.get("contents", key="list")["rows"][:2] == [[0, "0"], [1, "1"]]
         last = visitor.get("contents", key="list", start="200")
-        assert (last["type"], last["size"], len(last["rows"]), last["rows"][-1], last["next"]) == ("list", 250, 50, [249, "249"], None)
+        assert (last["type"], last["size"], len(last["rows"]), last["rows"][-1], last["next"]) == (
+            "list",
+            250,
+            50,
+            [249, "249"],
+            None,
+        )
         page = visitor.get("contents", key="scores", start="100")
         assert (page["type"], page["rows"][0], page["next"]) == ("zset", ["m100", "100.5"], 200)
         for key in ("set", "hash"):

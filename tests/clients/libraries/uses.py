@@ -71,7 +71,17 @@ def redlock():
 
 def pottery():
     import redis
-    from pottery import HyperLogLog, NextID, RedisCounter, RedisDeque, RedisDict, RedisList, RedisSet, Redlock, redis_cache
+    from pottery import (
+        HyperLogLog,
+        NextID,
+        RedisCounter,
+        RedisDeque,
+        RedisDict,
+        RedisList,
+        RedisSet,
+        Redlock,
+        redis_cache,
+    )
 
     client = redis.Redis(port=PORT)
     bag = RedisDict({"a": 1}, redis=client, key="dict")

@@ -193,6 +193,14 @@ ILLNESSES = [
     ),
     Illness("no password in protected mode", "no-password", "notice", directives={"bind": "* -::*"}, says="while protected mode is on"),
     Illness(
+        "a large key", "key-large", "warning", lambda client: client.sadd("seen", *range(300)),
+        thresholds=Thresholds(elements=200), says="300 elements",
+    ),
+    Illness(
+        "a hash that nothing makes smaller", "hash-unbounded", "notice", lambda client: client.hset("jobs", mapping=dict.fromkeys(range(300), "x")),
+        thresholds=Thresholds(elements=20_000), says="300 fields", heals=True,
+    ),
+    Illness(
         "a slow command", "slow-command", "warning", lambda client: client.execute_command("DEBUG", "SLEEP", "0.25"),
         directives={"slowlog-log-slower-than": "200000"}, says="Once in the last hour above 10 ms",
     ),
