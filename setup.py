@@ -1,12 +1,13 @@
 """What pyproject.toml cannot say: every `.pyx` below streamd/ is an extension module, and is compiled once.
 
-Compiled modules are kept in the folder $STREAMD_MODULES (default: build/), by the compiler, its flags, Python and Cython. A later build
-takes those from there whose sources, and the declarations that they import, have not changed since: `./install -e .` after `./install`
-compiles nothing.
+Compiled modules are kept in the folder $STREAMD_MODULES (default: build/), by a hash of all that they are made from: their source, the
+declarations that it imports, compiler, flags, Python and Cython. A build takes what it finds there: `./install -e .` after `./install`
+compiles nothing, nor does a second checkout that shares the folder.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import os
@@ -59,6 +60,9 @@ OPTIMIZATION = {
 MOST_WORKERS = 4
 """How many modules are compiled at a time, on Linux, where the machine has so many cores; each takes some 0.5 GB."""
 
+MOST_KEPT = 8
+"""How many builds of a module are kept."""
+
 OBJECTS_KEPT = 3_000_000
 """How many objects of the Cython compiler may wait for Python's garbage collector, which would take a third of its time."""
 
@@ -88,13 +92,12 @@ class BuildOnce(build_ext):
         """Where a module is kept."""
         name = os.path.basename(self.get_ext_fullpath(ext.name))
         folder = Path(os.environ.get("STREAMD_MODULES") or ROOT / "build")
-        return folder / f"modules-{conditions()}" / ext.name.replace(".", "/") / name
+        return folder / "modules" / ext.name / digest_of(ext) / name
 
     def takes_kept(self, ext: Extension) -> bool:
         """Copy a kept module; returns whether there is one."""
         target, kept = Path(self.get_ext_fullpath(ext.name)), self.kept(ext)
-        changed, _ = create_dependency_tree().newest_dependency(ext.sources[0])
-        if self.force or not kept.exists() or kept.stat().st_mtime <= changed:
+        if self.force or not kept.exists():
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(kept, target)
@@ -137,26 +140,35 @@ class BuildOnce(build_ext):
         kept = self.kept(ext)
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Whatever ends this leaves no part of a module under its name.
-        new = kept.with_suffix(".new")
+        new = kept.with_suffix(f".{os.getpid()}")
         shutil.copyfile(self.get_ext_fullpath(ext.name), new)
         new.replace(kept)
+        older = sorted(kept.parent.parent.iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST_KEPT]
+        for each in older:
+            shutil.rmtree(each, ignore_errors=True)
 
 
-def conditions() -> str:
-    """What else the result depends on, in short."""
+def digest_of(ext: Extension) -> str:
+    """A hash of all that a module is made from."""
     names = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED", "ARCHFLAGS", "MACOSX_DEPLOYMENT_TARGET")
     parts = [
         sys.version,
         Cython.__version__,
         sysconfig.get_platform(),
         sysconfig.get_config_var("CC"),
-        COMPILE_ARGS,
-        LINK_ARGS,
+        ext.extra_compile_args,
+        ext.extra_link_args,
         DIRECTIVES,
-        OPTIMIZATION,
+        *map(os.environ.get, names),
+        *sorted(map(content_of, create_dependency_tree().all_dependencies(ext.sources[0]))),
     ]
-    text = repr([*parts, *map(os.environ.get, names)])
-    return f"{sys.implementation.cache_tag}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return f"{sys.implementation.cache_tag}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+
+
+@functools.cache
+def content_of(path: str) -> tuple[str, str]:
+    """The name of a source and a hash of what it says."""
+    return os.path.basename(path), hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def extension(path: Path) -> Extension:
