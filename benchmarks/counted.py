@@ -59,7 +59,7 @@ Run = Callable[[], Awaitable[None]]
 
 
 class World:
-    """Two servers, one with an append-only file, and connections to them."""
+    """Three servers, one with an append-only file and one that nobody else talks to, and connections to them."""
 
     def __init__(self, library: ctypes.PyDLL, folder: Path) -> None:
         self.library = library
@@ -67,7 +67,9 @@ class World:
         self.folder = folder
         self.plain = str(folder / "plain.sock")
         self.append_only = str(folder / "append-only.sock")
+        self.quiet = str(folder / "quiet.sock")
         self.servers: list[Server] = []
+        self.kept: list[Peer] = []
         self.brackets = 0
         self.peer: Peer
 
@@ -76,6 +78,7 @@ class World:
         for settings in (
             {"unixsocket": self.plain},
             {"unixsocket": self.append_only, "appendonly": True, "appendfsync": "no"},
+            {"unixsocket": self.quiet},
         ):
             server = Server(Config.for_embedding(common | settings))
             await server.start()
@@ -87,8 +90,8 @@ class World:
         await peer.call("PING")
         return peer
 
-    async def connect_many(self, n: int) -> list[Peer]:
-        return [await self.connect() for _ in range(n)]
+    async def connect_many(self, n: int, path: str = "") -> list[Peer]:
+        return [await self.connect(path) for _ in range(n)]
 
     async def idle(self) -> None:
         """The count of an idle turn."""
@@ -214,15 +217,16 @@ async def _(world: World) -> Run:
 
 
 def repeated(name: str, unit: str, requests: Callable[[], Iterator[bytes]], *, pipeline: int, turns: int, of: int = 1,
-             append_only: bool = False, setup: Callable[[World], Awaitable[None]] | None = None) -> None:  # fmt: skip
+             server: str = "plain", setup: Callable[[World], Awaitable[None]] | None = None) -> None:  # fmt: skip
     """An operation that is the same every time.
 
     requests  yields requests forever
     of        units in one request
+    server    one of those of the World
     """
 
     async def prepare(world: World) -> Run:
-        peer = await world.connect(world.append_only if append_only else "")
+        peer = await world.connect(getattr(world, server))
         if setup is not None:
             await setup(world)
         source = requests()
@@ -287,7 +291,7 @@ repeated(
 )  # fmt: skip
 repeated(
     "XADD with an append-only file, pipeline 16", "command", always("XADD", "kept", "*", "field", SMALL),
-    pipeline=16, turns=25, append_only=True,
+    pipeline=16, turns=25, server="append_only",
 )  # fmt: skip
 
 
@@ -465,6 +469,27 @@ def publishing(name: str, subscribers: int, turns: int, subscribe: Callable[[int
 publishing("PUBLISH to 1", 1, 100, lambda i: ("SUBSCRIBE", "{channel}"))
 publishing("PUBLISH to 100", 100, 5, lambda i: ("SUBSCRIBE", "{channel}"))
 publishing("PUBLISH to 100 patterns", 100, 5, lambda i: ("PSUBSCRIBE", "{channel}" + "*" * (i % 3 + 1)))
+
+
+# --- Commands: what a server says about itself --------------------------------------------------------------------------------
+
+LISTED = 200
+
+
+async def store_something(world: World) -> None:
+    await (await world.connect(world.quiet)).call("SET", "key", SMALL)
+
+
+async def connect_listed(world: World) -> None:
+    # Two are there: that of this operation, and that of XADD.
+    world.kept += await world.connect_many(LISTED - 2, world.append_only)
+
+
+repeated("INFO", "command", always("INFO"), pipeline=1, turns=30, server="quiet", setup=store_something)
+repeated(
+    "CLIENT LIST of 200", "client", always("CLIENT", "LIST"), pipeline=1, turns=5, of=LISTED, server="append_only",
+    setup=connect_listed,
+)  # fmt: skip
 
 
 # --- Rooms by themselves -----------------------------------------------------------------------------------------------------

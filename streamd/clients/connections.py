@@ -66,8 +66,8 @@ class Connections(Capability):
         host = self.host
         connected, blocked = len(host.clients) - host.dispatcher.replica_count, len(host.blocked)
         if not blocked:
-            return connected, host.config.maxclients, len(self._pause), 0, 0, 0
-        return connected, host.config.maxclients, blocked + len(self._pause), *self.waiting()
+            return connected, host.config.maxclients, len(self._pause.held), 0, 0, 0
+        return connected, host.config.maxclients, blocked + len(self._pause.held), *self.waiting()
 
     def waiting(self) -> tuple[int, int, int]:
         """Numbers of clients that wait for a time, of keys that are waited for, and of those of them that may be gone."""

@@ -17,18 +17,15 @@ WRITES, EVERYTHING = 1, 2
 
 
 class Pause(Capability):
-    """The pause of a server, if there is one. `len()` is the number of clients whose requests are held back."""
+    """The pause of a server, if there is one. `held`: the clients whose requests are held back, by ID."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._pauses: dict[str, tuple[float, int]] = {}
         """By whose pause it is: until when, and which requests wait."""
         self._handle: asyncio.TimerHandle | None = None
-        self._held: dict[int, Client] = {}
+        self.held: dict[int, Client] = {}
         host.dispatcher.pause_keeper = self
-
-    def __len__(self) -> int:
-        return len(self._held)
 
     def begin(self, until: float, *, writes_only: bool, purpose: str = "client") -> None:
         """Hold requests back until a monotonic time; infinity: until `end`. A pause only becomes longer and stricter.
@@ -60,10 +57,10 @@ class Pause(Capability):
 
     def hold_back(self, client: Client) -> None:
         """Postpone a client's request (`Client.postponed`)."""
-        self._held[client.id] = client
+        self.held[client.id] = client
 
     def client_gone(self, client: Client) -> None:
-        self._held.pop(client.id, None)
+        self.held.pop(client.id, None)
 
     def close(self) -> None:
         if self._handle is not None:
@@ -73,7 +70,7 @@ class Pause(Capability):
     def _run_held(self) -> None:
         dispatcher = self._host.dispatcher
         dispatcher.serve_held_back()
-        held = list(self._held.values())
-        self._held.clear()
+        held = list(self.held.values())
+        self.held.clear()
         for client in held:
             dispatcher.run_postponed(client)

@@ -40,6 +40,10 @@ cdef class Capability:
 
     def __cinit__(self, *args, **kwargs):
         self.slow_us = INT64_MAX
+        # Without this, Python 3.11 reads the attributes of subclasses written in Python five times as slowly: it shares
+        # the keys of an instance's dictionary with others, and expects no such dictionary where it reads fast.
+        if hasattr(self, "__dict__"):
+            self.__dict__ = {}
 
     # --- Life ------------------------------------------------------------------------------------------------------
 

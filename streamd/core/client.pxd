@@ -145,6 +145,8 @@ cdef class Client:
     cdef str _address
     cdef str _local_address
 
+    cdef Py_ssize_t args_size(self) except -1      # bytes of the arguments of a request that waits, or is incomplete
+    cpdef long long output_size(self) except -1    # bytes of replies not yet accepted by the kernel
     cdef int act_for(self, Client caller) except -1
     cdef int change_state(self, int state, bint is_on) except -1
     cdef int hold_name(self, bytes name) except -1

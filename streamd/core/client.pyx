@@ -484,33 +484,23 @@ cdef class Client:
         sock = self.transport.get_extra_info("socket")
         return -1 if sock is None else sock.fileno()
 
-    @property
-    def query_buffer_size(self):
-        """Bytes received but not yet processed."""
-        return self.parser.buffered
-
-    @property
-    def query_buffer_free(self):
-        """Bytes allocated for requests but not in use."""
-        return max(0, self.parser.allocated - self.parser.buffered)
-
-    @property
-    def args_size(self):
+    cdef Py_ssize_t args_size(self) except -1:
         """Bytes of the arguments of a request that is waiting (for a key or the end of a pause) or partly received."""
-        cdef Py_ssize_t size = self.parser.pending_args_size
+        cdef Py_ssize_t size = self.parser.args_size
         waiting = self.postponed if self.blocked is None else self.blocked.request.args
         if waiting is not None:
             for arg in waiting:
                 size += len(arg)
         return size
 
-    @property
-    def output_size(self):
+    cpdef long long output_size(self) except -1:
         """Bytes of replies not yet accepted by the kernel."""
-        unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        cdef long long size = <long long>self.reply.length
+        if self.is_congested and self.transport is not None:
+            size += <long long>self.transport.get_write_buffer_size()
         if self.outflow is not None:
-            unsent += self.outflow.unsent()
-        return self.reply.length + unsent
+            size += self.outflow.unsent()
+        return size
 
     cdef int hold_name(self, bytes name) except -1:
         """Start counting a name that the client subscribes to, watches or tracks."""
@@ -545,8 +535,10 @@ cdef class Client:
 
     cpdef long long memory_usage(self) except -1:
         """Memory used by this client in bytes, including buffers and names; the fixed part is an estimate."""
-        queued = 0 if self.transaction is None else self.transaction.size + self.transaction.objects_size
-        return 1024 + self.parser.allocated + self.args_size + queued + self.output_size + self.names_size
+        cdef long long size = 1024 + self.parser.memory() + self.args_size() + self.output_size() + self.names_size
+        if self.transaction is not None:
+            size += self.transaction.size + self.transaction.objects_size
+        return size
 
     def reset(self, *, bint needs_password):
         """RESET: discard everything that the peer has set."""

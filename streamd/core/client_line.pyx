@@ -40,10 +40,10 @@ cdef int write(Client client, double now, request, ReplyWriter out) except -1:
     What Redis allocates in advance (its argument and reply buffers) is allocated here only while it is used, so those
     fields are zero or derived from actual use.
     """
-    cdef long long unsent = client.output_size
+    cdef long long unsent = client.output_size()
     cdef long long in_list = max(0, unsent - REPLY_BLOCK)
     cdef long long block = unsent - in_list
-    cdef long long args_size = client.args_size
+    cdef long long args_size = client.args_size()
     transaction, tracking = client.transaction, client.tracking
     command, user = client.last_command, client.user
     for arg in request:
@@ -63,8 +63,8 @@ cdef int write(Client client, double now, request, ReplyWriter out) except -1:
     number(out, " multi=", -1 if transaction is None else len(transaction))
     # After a change the keys are no longer watched, and none can be added.
     number(out, " watch=", 0 if client.watched is None or client.is_dirty else len(client.watched))
-    number(out, " qbuf=", client.query_buffer_size)
-    number(out, " qbuf-free=", client.query_buffer_free)
+    number(out, " qbuf=", client.parser.unread())
+    number(out, " qbuf-free=", max(0, client.parser.memory() - client.parser.unread()))
     number(out, " argv-mem=", args_size)
     number(out, " multi-mem=", 0 if transaction is None else transaction.size)
     number(out, " rbs=", block)

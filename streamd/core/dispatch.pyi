@@ -33,6 +33,7 @@ class Dispatcher(Turn):
     routes: Routes
     errorstats: dict[str, int]
     def counters(self) -> tuple[float, ...]: ...
+    def thread_text(self) -> str: ...
     blocked: BlockedClients
     transactions: Transactions
     key_changes: KeyChanges

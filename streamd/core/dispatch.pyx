@@ -189,6 +189,10 @@ cdef class Dispatcher(Turn):
             <double>self.batched_commands / self.batches if self.batches else 0.0,
         )
 
+    def thread_text(self):
+        """What the only thread for clients has done, for INFO."""
+        return f"clients={len(self.clients)},reads={self.total_reads},writes={self.total_writes}"
+
     def reset_stats(self):
         """CONFIG RESETSTAT."""
         self.routes.reset_statistics()
@@ -229,7 +233,7 @@ cdef class Dispatcher(Turn):
         """
         cdef list args
         cdef long long limit_us = self.ended_us + self.share_us
-        cdef long long parsed = 0
+        cdef long long parsed = 0, unread
         self.processing_events += 1
         if self.turn_started_us == 0:
             self.turn_started_us = self.ended_us
@@ -258,10 +262,11 @@ cdef class Dispatcher(Turn):
             self.batched_commands += parsed
         if client.reply.length or client.close_after_reply or self.limits_clients:
             client.want_write()
-        if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit or (
+        unread = client.parser.unread()
+        if unread + client.parser.args_size > self.query_buffer_limit or (
             client.transaction is not None
-            and client.parser.buffered + (<Transaction>client.transaction).size > self.query_buffer_limit
-        ) or (client.state & STRANGER and client.parser.buffered > STRANGER_INPUT):
+            and unread + (<Transaction>client.transaction).size > self.query_buffer_limit
+        ) or (client.state & STRANGER and unread > STRANGER_INPUT):
             log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
             self.closed_for_input += 1
             client.close()

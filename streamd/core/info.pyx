@@ -23,9 +23,11 @@ Exporters and job libraries request INFO all the time: a call of Python for each
 each number, were most of what it cost.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport llrint
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -51,6 +53,10 @@ cdef extern from "<sys/resource.h>":
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
+    object PyObject_CallOneArg(object function, object argument)
+    # Borrowed references.
+    PyObject *PyList_GET_ITEM(object items, Py_ssize_t at)
+    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t at)
 
 
 cdef class Part:
@@ -123,6 +129,15 @@ cdef struct Line:
     Form form
 
 
+@cython.final
+cdef class Source:
+    """What values of a section are read from."""
+
+    cdef object read
+    cdef object capability
+    cdef Py_ssize_t count       # how many are read together; 0: one
+
+
 cdef class Section:
     """A section: its title, what its lines are read from, and the lines.
 
@@ -131,7 +146,7 @@ cdef class Section:
 
     cdef readonly str title
     cdef readonly str name
-    cdef list sources       # (read, capability, how many values are read together; 0: one)
+    cdef list sources
     cdef bytes text         # all lines up to their values: what is written is read in one stretch
     cdef Line *table
     cdef Py_ssize_t count
@@ -139,6 +154,7 @@ cdef class Section:
     def __init__(self, str title, order, parts):
         """`parts`: (capability, part). `order`: names in order; others come last."""
         cdef Part part
+        cdef Source source
         cdef Py_ssize_t at
         self.title = title
         self.name = title.lower()
@@ -152,7 +168,10 @@ cdef class Section:
                 text = "" if at == LINES else f"{name}:{part.fixed}\r\n" if at == FIXED else f"{name}:"
                 found.append((places.get(name, len(places)), text.encode(), len(self.sources), at, FORMS[form]))
             if part.read is not None:
-                self.sources.append((part.read, capability, len(part.names) if type(part) is Fields else 0))
+                source = Source.__new__(Source)
+                source.read, source.capability = part.read, capability
+                source.count = len(part.names) if type(part) is Fields else 0
+                self.sources.append(source)
         found.sort(key=lambda line: line[0])
         self.lay_out([(f"# {title}\r\n".encode(), 0, FIXED, PLAIN), *(line[1:] for line in found)])
 
@@ -182,10 +201,11 @@ cdef class Section:
     cdef list values(self):
         """What the sources say. Nothing is written before: memory is reported without the text."""
         cdef list values = []
-        for read, capability, count in self.sources:
-            value = read(capability)
-            if count and value is not None and len(<tuple?>value) != count:
-                raise ValueError(f"INFO: {len(value)} values for {count} names of {capability!r}")
+        cdef Source source
+        for source in self.sources:
+            value = PyObject_CallOneArg(source.read, source.capability)
+            if source.count and value is not None and len(<tuple?>value) != source.count:
+                raise ValueError(f"INFO: {len(value)} values for {source.count} names of {source.capability!r}")
             values.append(value)
         return values
 
@@ -196,23 +216,26 @@ cdef class Section:
         cdef char *start = out.grow(room)
         cdef char *p = start
         cdef char *end
+        cdef PyObject *read = NULL
         for at in range(self.count):
             line = &self.table[at]
             if line.at != FIXED:
-                value = values[line.source]
+                read = PyList_GET_ITEM(values, line.source)
                 if line.at >= 0:
-                    if value is None:
+                    if read is <PyObject *>None:
                         continue
-                    value = (<tuple>value)[line.at]
+                    read = PyTuple_GET_ITEM(<object>read, line.at)
             memcpy(p, line.head, <size_t>line.size)
             p += line.size
             if line.at == FIXED:
                 continue
             if line.at != LINES:
-                end = put_value(p, line.form, value)
+                end = put_value(p, line.form, <object>read)
                 if end is not NULL:
                     p = end
                     continue
+            value = <object>read
+            if line.at != LINES:
                 value = (value if type(value) is str else f"{value:.2f}" if type(value) is float else str(value),)
             out.length += <size_t>(p - start)
             for text in value:
@@ -268,6 +291,9 @@ cdef char *put_value(char *p, Form form, value) except? NULL:
 
 
 cdef inline char *put_number(char *p, Form form, int64_t number) noexcept nogil:
+    if form == PLAIN and 0 <= number <= 9:      # as most are
+        p[0] = <char>(c'0' + number)
+        return p + 1
     if form == SECONDS:
         p += put_int64(p, number // 1_000_000)
         p[0] = c'.'

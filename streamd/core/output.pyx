@@ -54,7 +54,7 @@ cdef class OutputLimits(ClientHost):
             return self.doom(client)
         if self.output_watch[kind] == SIZE_MAX or client.reply.is_cut:
             return 0
-        size = client.output_size - REPLY_BLOCK
+        size = client.output_size() - REPLY_BLOCK
         now_us = monotonic_us()
         if not self.output_soft[kind] or size < self.output_soft[kind]:
             client.over_soft_limit_us = 0

@@ -55,6 +55,8 @@ cdef class Database(Accesses):
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
     cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key
     cpdef long long memory(self) except -1          # bytes, without what values count themselves
+    cpdef long long lookup_bytes(self) except -1    # ... of what finds keys: shards and the dense list
+    cpdef long long deadline_bytes(self) noexcept   # ... of the heap of deadlines
     cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1
     cpdef bint persist(self, bytes key) except -1

@@ -714,7 +714,8 @@ cdef class Database:
     cpdef long long memory(self) except -1:
         """Bytes of memory of keys, values as far as their types weigh them, and what finds keys."""
         # The containers are measured again when the number of keys has changed by a sixteenth.
-        if abs(self.count - self.container_count) << 4 > self.container_count or self.container_count < 0:
+        cdef Py_ssize_t change = self.count - self.container_count
+        if (change if change > 0 else -change) << 4 > self.container_count or self.container_count < 0:
             self.container_bytes = SHARDS * sizeof(PyObject *)
             for shard in self.shards:
                 if shard is not None:
@@ -737,16 +738,13 @@ cdef class Database:
             size += sizeof(Deadline)
         return size + type_at(record.type_number).memory(record.value)
 
-    @property
-    def lookup_bytes(self):
+    cpdef long long lookup_bytes(self) except -1:
         """Bytes of memory of what finds keys: shards and the dense list."""
-        self.memory()
-        return self.container_bytes + self.count * <long long>sizeof(PyObject *)
+        return self.memory() - self.object_bytes
 
-    @property
-    def deadline_bytes(self):
+    cpdef long long deadline_bytes(self) noexcept:
         """Bytes of memory of the heap of deadlines."""
-        return self.deadline_room * sizeof(Deadline)
+        return self.deadline_room * <long long>sizeof(Deadline)
 
     # --- Self-check ----------------------------------------------------------------------------------------------
 

@@ -237,7 +237,7 @@ class Memory(Capability):
     def statistics(self) -> list[tuple[str, Value]]:
         """Names and numbers, or maps of numbers, in Redis's order."""
         databases = [
-            DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in with_keys(self._host.databases)
+            DatabaseMemory(db.index, db.lookup_bytes(), db.deadline_bytes()) for db in with_keys(self._host.databases)
         ]
         return list(statistics(self.measure(), databases))
 

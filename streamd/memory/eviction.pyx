@@ -96,20 +96,26 @@ cdef class MemoryReport:
     cdef public long long functions       # ... of functions,
     cdef public long long interpreters    # ... and those that run them, with what was compiled
 
-    @property
-    def overhead(self):
-        """What is used for anything but keys and values."""
+    cdef long long find_overhead(self) noexcept:
         cdef long long code = self.scripts + self.functions + self.interpreters
         return self.startup + self.clients + self.replicas + self.lookups + code
 
+    cdef long long find_dataset(self) noexcept:
+        return max(0, self.used - self.find_overhead())
+
+    @property
+    def overhead(self):
+        """What is used for anything but keys and values."""
+        return self.find_overhead()
+
     @property
     def dataset(self):
-        return max(0, self.used - <long long>self.overhead)
+        return self.find_dataset()
 
     @property
     def dataset_percent(self):
         """The data's share of what is used beyond the initial use."""
-        return 100.0 * self.dataset / (self.used - self.startup) if self.used > self.startup else 0.0
+        return 100.0 * self.find_dataset() / (self.used - self.startup) if self.used > self.startup else 0.0
 
     @property
     def bytes_per_key(self):
@@ -126,9 +132,9 @@ cdef class MemoryReport:
         cdef object fragmentation = self.fragmentation, unused = self.resident - self.used
         return (
             used, used, resident, resident, peak, peak, self.peak_ms // 1000,
-            100.0 * self.used / self.peak if self.peak else 0.0, self.overhead, self.startup, self.dataset,
-            self.dataset_percent, used, used, resident, fragmentation, unused, fragmentation, unused, self.replicas,
-            self.clients,
+            100.0 * self.used / self.peak if self.peak else 0.0, self.find_overhead(), self.startup,
+            self.find_dataset(), self.dataset_percent, used, used, resident, fragmentation, unused, fragmentation,
+            unused, self.replicas, self.clients,
         )
 
 
@@ -260,7 +266,7 @@ cdef class Eviction(Capability):
         report.replicas += report.uncounted
         for db in self.databases:
             if db.count:
-                report.lookups += <long long>db.lookup_bytes + <long long>db.deadline_bytes
+                report.lookups += db.lookup_bytes() + db.deadline_bytes()
                 report.keys += db.count
         report.scripts, report.functions, report.interpreters = code
         return report

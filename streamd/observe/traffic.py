@@ -28,7 +28,7 @@ class Traffic(Capability):
                 lambda self: (self.recent_input.most, self.recent_output.most),
             ),
         ),
-        "threads": (Field("io_thread_0", lambda self: self.thread_text()),),
+        "threads": (Field("io_thread_0", lambda self: self.dispatcher.thread_text()),),
         "stats": (
             Fields(
                 "total_commands_processed total_net_input_bytes total_net_output_bytes unexpected_error_replies"
@@ -85,8 +85,3 @@ class Traffic(Capability):
             int(turns),
             int(ratio(self.turn_time_rate.per_second(), turns)),
         )
-
-    def thread_text(self) -> str:
-        """What the only thread for clients has done."""
-        dispatcher = self.dispatcher
-        return f"clients={len(dispatcher.clients)},reads={dispatcher.total_reads},writes={dispatcher.total_writes}"

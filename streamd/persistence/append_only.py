@@ -10,7 +10,7 @@ from streamd.core.host import Host
 from streamd.errors import CommandError, ConfigError, StreamdError
 from streamd.observe.latency import LatencyMonitor
 from streamd.persistence.aof.aof_options import AofOptions
-from streamd.persistence.aof.file import AofState, AppendOnlyFile
+from streamd.persistence.aof.file import OFF, AofState, AppendOnlyFile
 from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.backup import Backup
 from streamd.persistence.child import Child, Children, Report
@@ -87,7 +87,7 @@ class AppendOnly:
     @property
     def is_on(self) -> bool:
         """Whether there is an append-only file, or one is about to be created."""
-        return self.aof.state is not AofState.OFF
+        return self.aof.state is not OFF
 
     @property
     def is_idle(self) -> bool:

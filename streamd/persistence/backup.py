@@ -51,7 +51,7 @@ class BackupState(Enum):
     FAILED = "failed"
 
 
-IN_PROGRESS = {BackupState.PENDING, BackupState.SNAPSHOTTING, BackupState.INCREMENTING}
+IN_PROGRESS = (BackupState.PENDING, BackupState.SNAPSHOTTING, BackupState.INCREMENTING)
 
 
 class Backup:

@@ -38,6 +38,7 @@ cdef class RequestParser:
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
     cpdef bytes drain(self)                 # the input that did not become a request; the parser is empty again
     cdef Py_ssize_t memory(self) noexcept   # bytes held, roughly
+    cdef Py_ssize_t unread(self) noexcept   # bytes of input that have not become arguments
 
     cdef int keep(self) except -1
     cdef int append(self, const char *p, Py_ssize_t n) except -1

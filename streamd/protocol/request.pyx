@@ -600,10 +600,13 @@ cdef class RequestParser:
             held += bytes_size(self.partial)
         return held
 
+    cdef Py_ssize_t unread(self) noexcept:
+        return self.size - self.pos + self.partial_size
+
     @property
     def buffered(self):
         """Bytes of input that have not become arguments: the query buffer, `qbuf` in CLIENT LIST."""
-        return self.size - self.pos + self.partial_size
+        return self.unread()
 
     @property
     def pending_args_size(self):

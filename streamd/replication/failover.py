@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from enum import Enum
+from operator import attrgetter
 
 from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
@@ -38,7 +39,7 @@ class FailoverState(Enum):
 class Failover(Capability):
     """The hand-over, if there is one."""
 
-    info = {"replication": (Field("master_failover_state", lambda self: self.state.value),)}
+    info = {"replication": (Field("master_failover_state", attrgetter("state._value_")),)}
 
     def __init__(self, host: Host) -> None:
         self._replication = host.get(Replication)

@@ -343,7 +343,7 @@ class Primary(Capability):
         group = [each for each in waiting if self._fits(each, first)]
         if is_diskless and not self._is_over_delay(group):
             return
-        if any(each.client.output_size for each in group):
+        if any(each.client.output_size() for each in group):
             self._host.loop.call_later(START_DELAY_S, self._begin_if_due)
         elif is_diskless:
             self._begin_to_connections(group)

@@ -83,7 +83,7 @@ def check_sync(ctx: ServerContext, *, is_handed_over: bool = False) -> Replica |
         raise CommandError("NOMASTERLINK Can't SYNC before I have what you have")
     if ctx.get(Views).is_outdated(replica) and not is_handed_over:
         raise CommandError("NOMASTERLINK Can't SYNC before you have joined my view")
-    if ctx.client.output_size:
+    if ctx.client.output_size():
         raise CommandError("ERR SYNC and PSYNC are invalid with pending output")
     if replica.rdb_filter is not None and "eof" not in replica.capabilities:
         raise CommandError("ERR Filtered replica requires EOF capability")

@@ -19,7 +19,7 @@ from streamd.core.host import Host
 from streamd.core.info import Fields
 from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
-from streamd.replication.stream import ReplicationStream
+from streamd.replication.stream import ReplicationStream, StreamMemory
 
 if TYPE_CHECKING:
     from streamd.replication.replica import Replica
@@ -66,7 +66,7 @@ class Replication(Capability):
         "memory": (
             Fields(
                 "mem_replication_backlog mem_total_replication_buffers",
-                lambda self: (min(memory, self.backlog_size) if (memory := self.stream.memory) else 0, memory),
+                lambda self: (min(memory, self.backlog_size) if (memory := self.stream.memory()) else 0, memory),
             ),
         ),
         "stats": (
@@ -101,19 +101,11 @@ class Replication(Capability):
         self._tail = append_only.aof.tail
         self.reset_statistics()
         self.apply_settings()
-        host.memory_users.append(self)
+        host.memory_users.append(StreamMemory(self.stream))
 
     def apply_settings(self) -> None:
         self.backlog_size = self._config.repl_backlog_size
         self.stream.limit_backlog(self.backlog_size)
-
-    def memory(self) -> int:
-        """Bytes of the stream."""
-        return self.stream.memory
-
-    def unlimited_memory(self) -> int:
-        """Those that are kept for replicas alone: to free them is not up to this server."""
-        return self.stream.replica_memory
 
     def reset_statistics(self) -> None:
         self.stream.sent_bytes = 0

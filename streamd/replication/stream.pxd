@@ -30,6 +30,8 @@ cdef class ReplicationStream(EffectSink):
     cdef public long long sent_bytes      # to all replicas
     cdef set feeds                        # of Feed: they read from the blocks
 
+    cpdef Py_ssize_t memory(self) noexcept            # bytes of all blocks
+    cpdef Py_ssize_t replica_memory(self) noexcept    # ... beyond the backlog
     cdef int put(self, list args) except -1
     cdef int put_bytes(self, const char *p, Py_ssize_t n) except -1
     cdef int unit_ended(self, Block last) except -1

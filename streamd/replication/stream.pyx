@@ -27,11 +27,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdlib cimport free
 
+from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.effects cimport Effect, Effects
 from streamd.protocol.request_bytes cimport buffer_fit, buffer_put, buffer_put_command, buffer_put_count
 
-__all__ = ["Feed", "ReplicationStream"]
+__all__ = ["Feed", "ReplicationStream", "StreamMemory"]
 
 cdef enum:
     LEAST_BLOCK = 16 * 1024
@@ -229,18 +230,16 @@ cdef class ReplicationStream(EffectSink):
             self.allocated -= block.held.capacity
         return 0
 
-    @property
-    def memory(self):
+    cpdef Py_ssize_t memory(self) noexcept:
         """Bytes of memory of all blocks."""
         return self.allocated + (0 if self.last is None else self.last.held.capacity)
 
-    @property
-    def replica_memory(self):
+    cpdef Py_ssize_t replica_memory(self) noexcept:
         """Bytes of memory beyond what the backlog needs: for replicas that have not been sent everything."""
         cdef Py_ssize_t backlog = self.backlog_size + self.full
         if self.first is None or self.last.start + self.last.held.size - self.first.start <= backlog:
             return 0
-        return max(0, self.memory - backlog)
+        return max(0, self.memory() - backlog)
 
     # --- Feeds --------------------------------------------------------------------------------------------------------
 
@@ -293,11 +292,28 @@ cdef class ReplicationStream(EffectSink):
             assert block.next is not None or block is self.last
             block = block.next
         assert at == self.offset
-        assert memory == self.memory
+        assert memory == self.memory()
         for feed in self.feeds:
             assert feed.block in blocks and feed.block.start < feed.offset
             assert feed.offset <= feed.block.start + feed.block.held.size + (feed.block is self.last) \
                 or feed.offset == feed.block.start + feed.block.held.size + 1
+
+
+@cython.final
+cdef class StreamMemory(Capability):
+    """The memory of a stream, for `Host.memory_users`."""
+
+    cdef ReplicationStream stream
+
+    def __init__(self, ReplicationStream stream not None):
+        self.stream = stream
+
+    cpdef long long memory(self) except -1:
+        return self.stream.memory()
+
+    cpdef long long unlimited_memory(self) except -1:
+        # What is kept for replicas alone: to free it is not up to this server.
+        return self.stream.replica_memory()
 
 
 @cython.final

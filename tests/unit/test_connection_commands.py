@@ -526,7 +526,7 @@ def test_client_pause(client: Peer, words: str, holds_reads: bool) -> None:
     reader.send("PING")
     writer.send("SET", "k", "1")
     assert (reader.read(), writer.read()) == ([] if holds_reads else [b"PONG"], [])
-    assert len(pause) == (2 if holds_reads else 1)
+    assert len(pause.held) == (2 if holds_reads else 1)
     if holds_reads:
         pause.end()  # CLIENT UNPAUSE would wait too
     else:

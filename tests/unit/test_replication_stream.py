@@ -30,7 +30,7 @@ def stream() -> ReplicationStream:
 def test_a_closed_stream_keeps_nothing(stream: ReplicationStream) -> None:
     stream.close()
     stream.take_effects([Effect(0, XADD)], 0)
-    assert (len(stream), stream.memory, stream.is_open) == (0, 0, False)
+    assert (len(stream), stream.memory(), stream.is_open) == (0, 0, False)
     stream.check_invariants()
 
 

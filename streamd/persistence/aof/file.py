@@ -91,6 +91,10 @@ class AofState(Enum):
     WAIT_REWRITE = "wait-rewrite"  # switched on at run time; the first base does not exist yet
 
 
+OFF = AofState.OFF
+"""What is often asked for: Python 3.11 calls a function for a member of an enumeration."""
+
+
 class AppendOnlyFile:
     """The append-only file of one server. Call all methods in the event loop's thread.
 
@@ -232,7 +236,7 @@ class AppendOnlyFile:
     @property
     def write_error(self) -> int:
         """Why writes have to be refused (MISCONF): an errno, or 0 when they need not be."""
-        return 0 if self.state is AofState.OFF else self.tail.error
+        return 0 if self.state is OFF else self.tail.error
 
     @property
     def is_idle(self) -> bool:
