@@ -44,7 +44,7 @@ class Claims:
         state = self._state
         if primary is not None and primary.shard_id == sender.shard_id and sender.slots:
             if sender.config_epoch > header.config_epoch or (primary.is_myself and primary.is_replica):
-                self._outbox.log(f"Ignore a stale message of {sender.id.decode()} ({sender.human_name}).")
+                self._outbox.log(f"Ignore a stale message of {sender.id.decode()} ({sender.human_name}).", "verbose")
                 return False
             # Its replica has replaced it, and need not have said so here yet.
             moved = sender.slots

@@ -55,6 +55,10 @@ class ClusterCore:
     state: State
     local: Local
 
+    failures_type: type[Failures] = Failures  # tests plant bugs by other ones
+    claims_type: type[Claims] = Claims
+    elections_type: type[Elections] = Elections
+
     def __init__(self, options: Options, random: Random, now_ms: int, saved: bytes | None = None) -> None:
         """A node that starts.
 
@@ -92,14 +96,14 @@ class ClusterCore:
         self.links.check_invariants()
 
     def _make_parts(self) -> None:
-        """The parts, lower ones first. Tests replace some."""
+        """The parts, lower ones first."""
         state, outbox = self.state, self.outbox
         self.links = Links(state, outbox)
-        self.failures = Failures(state, outbox, self.links)
+        self.failures = self.failures_type(state, outbox, self.links)
         self.gossiping = Gossiping(state, outbox, self.links, self.failures)
         self.role = Role(state, outbox)
-        self.claims = Claims(state, outbox, self.gossiping, self.role)
-        self.elections = Elections(state, outbox, self.gossiping, self.failures, self.claims, self.role)
+        self.claims = self.claims_type(state, outbox, self.gossiping, self.role)
+        self.elections = self.elections_type(state, outbox, self.gossiping, self.failures, self.claims, self.role)
         self.takeover = Takeover(state, outbox, self.gossiping, self.claims, self.elections, self.role)
         self.migration = ReplicaMigration(state, outbox, self.role)
         self.administration = Administration(state, outbox, self.links, self.gossiping, self.claims, self.role)

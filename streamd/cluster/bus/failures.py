@@ -98,7 +98,9 @@ class Failures:
     def _fail_if_agreed(self, node: Node) -> None:
         if not node.flags & Flag.PFAIL or node.is_failed:
             return
-        agreed = self.count_reports(node) + self._state.myself.is_primary
+        self.count_reports(node)
+        # Redis also counts primaries without slots, which are no part of the majority that must agree.
+        agreed = sum(reporter.is_voter for reporter in node.reports) + self._state.myself.is_voter
         if agreed < self.quorum:
             return
         self._outbox.log(f"Marking node {node.id.decode()} ({node.human_name}) as failing (quorum reached).")

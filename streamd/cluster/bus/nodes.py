@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from .options import Local, Options
-from .slots import SLOT_BYTES, SLOT_COUNT, iter_slots, to_bytes
+from .slots import SLOT_BYTES, SLOT_COUNT, iter_slots, ranges_of, to_bytes
 
 __all__ = ["Flag", "Link", "Node", "State", "make_id"]
 
@@ -221,8 +221,7 @@ class State:
         """Give slots to a primary, whoever owns them now."""
         self.unassign(slots & ~node.slots)
         new = slots & ~node.slots
-        for slot in iter_slots(new):
-            self.owners[slot] = node
+        self._set_owner(new, node)
         self.assigned |= new
         self.unclaimed &= ~slots
         self._set_slots(node, node.slots | new)
@@ -239,10 +238,13 @@ class State:
             if owner is self.myself.shard_primary:
                 self.left_slots |= taken
             self._set_slots(owner, owner.slots & ~taken)
-        for slot in iter_slots(slots):
-            self.owners[slot] = None
+        self._set_owner(slots, None)
         self.assigned &= ~slots
         self.unclaimed &= ~slots
+
+    def _set_owner(self, slots: int, owner: Node | None) -> None:
+        for first, last in ranges_of(slots):
+            self.owners[first : last + 1] = [owner] * (last - first + 1)
 
     def _set_slots(self, node: Node, slots: int) -> None:
         if slots != node.slots:

@@ -22,6 +22,7 @@ from random import Random
 from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.options import Options
+from streamd.cluster.bus.packets import PacketType
 from streamd.cluster.bus.slots import SLOT_COUNT
 
 __all__ = ["NODE_TIMEOUT_MS", "Network", "SimulatedNode", "Simulation"]
@@ -44,6 +45,10 @@ class Network:
 
     def delay_ms(self) -> float:
         return self.random.uniform(self.least_delay_ms, self.greatest_delay_ms)
+
+    def setup_ms(self) -> float:
+        """How long it lasts to make or end a connection: packets of data wait in queues, these less."""
+        return self.random.uniform(self.least_delay_ms, min(self.greatest_delay_ms, 10.0))
 
     def cut(self, one: SimulatedNode, other: SimulatedNode, *, both: bool = True) -> None:
         self.blocked.add((one.index, other.index))
@@ -87,7 +92,7 @@ class SimulatedNode:
     offset: int = 0
     followed: bytes | None = None  # whom it replicates from
     heard: float = 0.0  # when it last heard from it
-    is_frozen_file: bool = False  # it was restarted with a file older than its promises
+    has_old_file: bool = False  # it was once restarted with a file older than its promises
 
     @property
     def is_up(self) -> bool:
@@ -115,7 +120,10 @@ class Simulation:
         self.now = 0.0
         self.trace: list[str] = []
         self.crash_rate = 0.0  # how probable it is that a process dies after an action
+        self.vote_crash_rate = 0.0  # and after it has voted
+        self.revival_ms = 0.0  # processes that died so are started again within this time; 0: never
         self.watchers: list[Callable[[SimulatedNode, actions.Action | None], None]] = []
+        self.start_files: list[int] = []  # of each node the first file in which it knows all others
         self.packet_count = 0
         self.byte_count = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -180,6 +188,9 @@ class Simulation:
             primary = leaders[number % primaries].live.state.myself.id
             self.do(node, lambda core, primary=primary: core.replicate(primary))
         assert self.run_until(self.is_converged, 120_000), "no agreement after the start"
+        for node in self.nodes:
+            node.synced = len(node.files)
+        self.start_files = [len(node.files) - 1 for node in self.nodes]
 
     @staticmethod
     def _knows(node: SimulatedNode, count: int) -> bool:
@@ -252,6 +263,13 @@ class Simulation:
         node.peers.clear()
         node.waiting.clear()
 
+    def _crash_perhaps(self, node: SimulatedNode, action: actions.Action) -> None:
+        is_vote = isinstance(action, actions.Send) and action.packet[13] == PacketType.VOTE
+        if self.random.random() < (self.vote_crash_rate if is_vote else self.crash_rate):
+            self.crash(node, power=self.random.random() < 0.5)
+            if self.revival_ms:
+                self.after(self.random.uniform(1, self.revival_ms), lambda: self.restart(node))
+
     def restart(self, node: SimulatedNode, saved: bytes | None = None) -> None:
         """Start a process again. saved: the file that it finds, default: the last one. Raises NodesFileError."""
         if node.is_up:
@@ -269,8 +287,8 @@ class Simulation:
             self._act(node, action)
             for watch in self.watchers:
                 watch(node, action)
-            if self.crash_rate and self.random.random() < self.crash_rate:
-                self.crash(node, power=self.random.random() < 0.5)
+            if self.crash_rate or self.vote_crash_rate:
+                self._crash_perhaps(node, action)
             if node.core is not core:
                 return
         for watch in self.watchers:
@@ -342,7 +360,7 @@ class Simulation:
                 if node.life == life and link in node.peers:
                     self._send(node, link, packet)
 
-        self.after(self.network.delay_ms(), arrive)
+        self.after(self.network.setup_ms(), arrive)
 
     def _send(self, node: SimulatedNode, link: int, packet: bytes) -> None:
         other, other_link, life = node.peers[link]
@@ -362,7 +380,7 @@ class Simulation:
             if node.life == life and node.is_up and node.peers.pop(link, None) is not None:
                 self.do(node, lambda core: core.link_closed(link, self.clock(node)))
 
-        self.after(self.network.delay_ms(), close)
+        self.after(self.network.setup_ms(), close)
 
     # --- What nodes believe ------------------------------------------------------------------------------------------------------
 
@@ -382,6 +400,21 @@ class Simulation:
             for node in self.nodes
             if node.is_up
         ]
+
+    def contested(self) -> list[tuple[SimulatedNode, SimulatedNode]]:
+        """Pairs of live nodes that both believe to own a slot."""
+        owners = [node for node in self.nodes if node.is_up and node.live.state.myself.slots]
+        return [
+            (one, other)
+            for index, one in enumerate(owners)
+            for other in owners[:index]
+            if one.live.state.myself.slots & other.live.state.myself.slots
+        ]
+
+    def each_slot_has_one_owner(self) -> bool:
+        """Whether every slot has exactly one live owner, as the owners see it."""
+        owned = sum(node.live.state.myself.slot_count for node in self.nodes if node.is_up)
+        return owned == SLOT_COUNT and not self.contested()
 
     def is_converged(self) -> bool:
         """Whether all live nodes see the same configuration, in which the cluster serves."""

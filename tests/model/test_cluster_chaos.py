@@ -1,0 +1,90 @@
+"""Simulated clusters in trouble: no promise is broken, and what is whole again works again. Planted bugs are found.
+
+A failure prints its seed and what happened; `python -m tests.support.cluster.chaos --seed N` replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from support.cluster.bugs import BUGS
+from support.cluster.chaos import Outcome, play, play_partition, play_storms
+
+Scenario = Callable[..., Outcome]
+
+SHORT = partial(play, faults=5)
+
+pytestmark = pytest.mark.long
+
+
+def check(scenario: Scenario, seeds: range) -> None:
+    for seed in seeds:
+        outcome = scenario(seed)
+        assert not outcome.wrong, outcome.report()
+
+
+@pytest.mark.parametrize("first", range(1000, 1120, 20))
+def test_promises_hold_through_faults(first: int) -> None:
+    check(SHORT, range(first, first + 20))
+
+
+@pytest.mark.parametrize("first", range(0, 12, 4))
+def test_promises_hold_through_storms(first: int) -> None:
+    check(partial(play_storms, storms=2), range(first, first + 4))
+
+
+def test_a_majority_serves_and_a_minority_does_not() -> None:
+    check(play_partition, range(8))
+
+
+def test_nodes_with_old_files_catch_up() -> None:
+    check(partial(SHORT, old_files=True), range(10))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(0, 3000, 100))
+def test_promises_hold_through_many_faults(first: int) -> None:
+    check(play, range(first, first + 100))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scenario", [play_storms, play_partition, partial(play, old_files=True)])
+def test_promises_hold_in_many_scenarios(scenario: Scenario) -> None:
+    check(scenario, range(100, 300))
+
+
+def find(scenario: Scenario, bug: str, limit: int) -> None:
+    """The bug must be found, and by what it breaks, within some seeds."""
+    for seed in range(limit):
+        outcome = scenario(seed, BUGS[bug])
+        if outcome.wrong:
+            print(f"{bug}: found by seed {seed}: {outcome.wrong}")
+            return
+    raise AssertionError(f"{limit} seeds do not find {bug}")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "bug", "limit"),
+    [
+        (SHORT, "EpochReused", 20),
+        (SHORT, "EpochNotSaved", 40),
+        (SHORT, "FailOnOneReport", 20),
+        (play_storms, "VoteForAnybody", 5),
+    ],
+)
+def test_a_bug_is_found_soon(scenario: Scenario, bug: str, limit: int) -> None:
+    find(scenario, bug, limit)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("scenario", "bug"),
+    [(play_storms, "VoteNotSaved"), (play_storms, "VoteNotSynced"), (play, "UpdateIgnored")],
+)
+def test_a_bug_is_found(scenario: Scenario, bug: str) -> None:
+    find(scenario, bug, 150)
