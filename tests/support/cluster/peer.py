@@ -1,7 +1,7 @@
 """A node without data over real sockets: a core, a thread that drives it, and a record of every packet. For tests beside real nodes.
 
 with Peer() as peer:
-    peer.do(lambda core: core.meet("127.0.0.1", redis.port, redis.port + 10000))
+    peer.do(lambda core: core.meet("127.0.0.1", port, bus_port))
     eventually(lambda: peer.state.is_ok)
     peer.received                 packets of others, in the order in which they came: (link, bytes)
 """
@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -26,20 +25,11 @@ from streamd.cluster.bus.packets import Reader
 
 from ..servers import free_port
 
-__all__ = ["Peer", "free_bus_port"]
+__all__ = ["Peer"]
 
 Result = TypeVar("Result")
 
 TICK_S = 0.1
-
-
-def free_bus_port() -> int:
-    """A port P for clients that is free, as P + 10000 is for the bus."""
-    while True:
-        port = free_port()
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port + 10000))
-            return port
 
 
 class Peer:
@@ -53,15 +43,15 @@ class Peer:
         core_type: type[ClusterCore] = ClusterCore,
         **settings: object,
     ) -> None:
-        self.port = free_bus_port()
-        self.listener = socket.create_server(("127.0.0.1", self.port + 10000))
+        self.port, bus_port = free_port(), free_port()
+        self.listener = socket.create_server(("127.0.0.1", bus_port))
         self.listener.setblocking(False)
         self.saved: list[actions.Save] = []
         self.actions: list[actions.Action] = []  # all but packets
         self.sent: list[tuple[int, bytes]] = []
         self.received: list[tuple[int, bytes]] = []
         self._start = time.time() - time.monotonic()
-        options = Options(port=self.port, bus_port=self.port + 10000, node_timeout_ms=2000, **settings)  # type: ignore[arg-type]
+        options = Options(port=self.port, bus_port=bus_port, node_timeout_ms=2000, **settings)  # type: ignore[arg-type]
         self.core = core_type(options, Random(seed), self._now_ms(), saved)
         self._lock = threading.RLock()
         self._selector = selectors.DefaultSelector()
