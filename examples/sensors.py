@@ -152,10 +152,8 @@ def run(spark: SparkSession, url: str, folder: Path) -> Summary:
         FROM readings GROUP BY sensor ORDER BY warmest DESC
     """)
     warmest.show(truncate=False)
-    request = ReportRequest(
-        READINGS, options, out=str(folder / "report.html"), archive=str(folder / "archive"), watch_s=0.5
-    )
-    make_report(request, spark=spark)
+    request = ReportRequest(READINGS, options, out=str(folder / "report.html"), archive=str(folder / "archive"))
+    make_report(request)
     summary = Summary(
         produced=produced,
         windows=client.xlen(BY_MINUTE),

@@ -21,6 +21,7 @@ boundary, without a lease; the check detects what was trimmed since.
 
     plan_history(...)    the parts of a read, in the order of their IDs
     read_part(...)       the rows of one part as record batches
+    read_history(...)    those of all parts, in this process
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from streamd.transfer.narrowed import Narrowed
 
 
-__all__ = ["ColdPart", "HotPart", "end_read", "plan_history", "read_part"]
+__all__ = ["ColdPart", "HotPart", "end_read", "plan_history", "read_history", "read_part"]
 
 COLD_ROWS = 500_000
 """Approximate number of rows in a cold partition."""
@@ -131,13 +132,6 @@ def plan_history(
             if narrowed is None or narrowed.wants(stream):
                 parts += plan_stream(options, layout, connection, stream, reader or uuid.uuid4().hex, narrowed)
     return parts
-
-
-def end_read(options: SourceOptions, reader: str) -> None:
-    """Release the leases of a read before they expire. Spark does not report the end of a read; other callers know it."""
-    with connect(options.connection) as connection:
-        for stream in streams_of(options, Layout(options.archive or ""), connection):
-            trying(connection, partial(release_lease, connection, stream, reader))
 
 
 def streams_of(options: SourceOptions, layout: Layout, connection: Connection) -> list[str]:
@@ -295,6 +289,23 @@ def read_part(options: SourceOptions, table: TableLayout, part: Part) -> Iterato
     )
     if options.fail_on_data_loss:
         check_for_loss(options, part)
+
+
+def read_history(options: SourceOptions, table: TableLayout) -> Iterator[pa.RecordBatch]:
+    """The rows of all parts, in order."""
+    reader = uuid.uuid4().hex
+    try:
+        for part in plan_history(options, reader=reader):
+            yield from read_part(options, table, part)
+    finally:
+        end_read(options, reader)
+
+
+def end_read(options: SourceOptions, reader: str) -> None:
+    """Release the leases of a read before they expire. Spark does not report the end of a read; other callers know it."""
+    with connect(options.connection) as connection:
+        for stream in streams_of(options, Layout(options.archive or ""), connection):
+            trying(connection, partial(release_lease, connection, stream, reader))
 
 
 def check_for_loss(options: SourceOptions, part: HotPart) -> None:

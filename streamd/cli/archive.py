@@ -14,7 +14,7 @@ from streamd.cli.archive_run import run
 from streamd.cli.archive_words import duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
-from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line
 
 __all__ = ["group"]

@@ -12,7 +12,7 @@ import click
 
 from streamd.cli.archive_words import duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line
 
 __all__ = ["run"]

@@ -13,7 +13,7 @@ import click
 from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
-from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line
 from streamd.transfer.files import FORMATS, format_of
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,9 @@ import click
 
 from streamd.cli.archive import parse_range
 from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
-from streamd.cli.one_line import errors_in_one_line
-from streamd.cli.progress import bar
-from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.cli.one_line import errors_in_one_line, missing_module
+from streamd.cli.progress import bar, counted
+from streamd.cli.server_options import collect_options, named, with_server_options
 from streamd.transfer.files import FORMATS
 
 if TYPE_CHECKING:
@@ -43,7 +42,10 @@ __all__ = ["history"]
 )
 @click.option("--replace", "replaces", is_flag=True, help="Replace an existing file.  [default: an error]")
 @click.option("--limit", type=click.IntRange(0), help="Show at most this many entries.")
-@with_spark_options
+@click.option("--master", metavar="URL", help="Spark's master.  [default: local[*], in this process]")
+@click.option(
+    "--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's session; may be repeated."
+)
 @with_server_options
 def history(
     stream: str,
@@ -111,36 +113,21 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> int:
         return 0 if state is None else state.length
 
 
-def counted(batches: Iterable[pa.RecordBatch], progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """The batches; `progress` is told how many rows there were."""
-    rows = 0
-    for batch in batches:
-        yield batch
-        rows += batch.num_rows
-        progress(rows)
-
-
 def read_here(options: dict[str, str], limit: int | None) -> Iterator[pa.RecordBatch]:
     """The entries, read in this process, without Spark; from an archive it may be more than `limit`."""
-    from streamd.archive.full_history import end_read, plan_history, read_part
+    from streamd.archive.full_history import read_history
     from streamd.arrow.entry_table import default_table
     from streamd.client.points import MAX_ID, parse_entry_id
     from streamd.transfer.read_options import SourceOptions
 
     source = SourceOptions.parse(options)
     table = default_table()
-    if source.archive is None:
-        from streamd.archive.live_stream import read_entries
+    if source.archive is not None:
+        return read_history(source, table)
+    from streamd.archive.live_stream import read_entries
 
-        low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
-        yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table, limit=limit)
-        return
-    reader = uuid.uuid4().hex
-    try:
-        for part in plan_history(source, reader=reader):
-            yield from read_part(source, table, part)
-    finally:
-        end_read(source, reader)
+    low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
+    return read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table, limit=limit)
 
 
 def read_by_spark(
@@ -154,7 +141,7 @@ def read_by_spark(
     """The entries as read by Spark, sorted by ID."""
     from pyspark.errors import PySparkException
 
-    spark = make_session("streamd history", master, confs)
+    spark = make_session(master, confs)
     # The frame is used once only, so its filters may narrow what is read.
     with settings_of(spark, {"spark.sql.python.filterPushdown.enabled": "true", **LAST_FIELD_COUNTS}):
         try:
@@ -166,6 +153,17 @@ def read_by_spark(
         except PySparkException as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
             raise click.ClickException(lines[0].strip() if lines else type(error).__name__) from None
+
+
+def make_session(master: str | None, confs: tuple[str, ...]) -> SparkSession:
+    """A Spark session that knows format("streamd"). Raises click.ClickException when there is no PySpark."""
+    # The terminal shows the output of the command, not the warnings of Spark.
+    settings = {"spark.log.level": "ERROR", **named(confs, "--conf")}
+    try:
+        from streamd.spark import session
+    except ImportError as error:
+        raise click.ClickException(missing_module(error)) from None
+    return session("streamd history", master=master, config=settings)
 
 
 LAST_FIELD_COUNTS = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}

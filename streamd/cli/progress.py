@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from streamd.printable import in_one_line
 
-__all__ = ["Update", "bar"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Update", "bar", "counted"]
 
 SHOWN_AFTER_S = 1.0
 
@@ -67,3 +70,12 @@ def bar(name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = 
         yield update
     finally:
         progress.stop()
+
+
+def counted(batches: Iterable[pa.RecordBatch], progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    """The batches; `progress` is told how many rows there were."""
+    rows = 0
+    for batch in batches:
+        yield batch
+        rows += batch.num_rows
+        progress(rows)

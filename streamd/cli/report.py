@@ -1,4 +1,4 @@
-"""`streamd report`: a page about one stream, with plots; or the same for programs, as JSON, Parquet or entries.
+"""`streamd report`: a page about the entries of one stream, with plots; or the same for programs, as JSON.
 
 Exit status: 0 it was written, 1 it could not be made, 2 the command line is wrong.
 """
@@ -6,7 +6,7 @@ Exit status: 0 it was written, 1 it could not be made, 2 the command line is wro
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +14,22 @@ import click
 
 from streamd.cli.archive import parse_range
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.progress import bar
-from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.cli.progress import bar, counted
+from streamd.cli.server_options import collect_options, with_server_options
 from streamd.client.client_errors import MissingStreamError, ServerError
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
-from streamd.client.points import format_entry_id, parse_duration_ms
+from streamd.client.points import format_entry_id
 from streamd.disk import replace_file
 from streamd.printable import printable
-from streamd.report import Report, collect, publish, render_html, render_json, write_tables
-from streamd.report.profile import Profile
+from streamd.report import Report, collect, render_html, render_json
+from streamd.report.profile import Profile, profile_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
 
 __all__ = ["ReportRequest", "make_report", "report"]
-
-PREFIX = "__entry_"
-"""Before the names of the metadata columns, so that no field of an entry has the same name."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,6 @@ class ReportRequest:
     until: str | None = None
     limit: int = 1_000_000
     fields: tuple[str, ...] = ()  # numeric fields; none: those that are found
-    groups: tuple[str, ...] = ()  # none: all
-    watch_s: float = 2.0
-    above: int = 5
-    parquet: str | None = None  # a folder
-    to_stream: str | None = None  # a key
-    master: str | None = None  # of Spark; None: without Spark
-    confs: tuple[str, ...] = ()  # settings of Spark
     archive: str | None = None  # a folder
 
 
@@ -68,124 +58,68 @@ class ReportRequest:
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="Read at most this many entries, the newest; Spark (--master) has no limit.",
+    help="Read at most this many entries, the newest.",
 )
 @click.option(
     "--field", "fields", multiple=True, metavar="NAME", help="Draw this numeric field.  [default: those found]"
 )
-@click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="Report only this consumer group; may be repeated."
-)
-@click.option(
-    "--watch",
-    default="2s",
-    show_default=True,
-    metavar="DURATION",
-    help="Watch the groups for this time, to see what they process.",
-)
-@click.option(
-    "--above",
-    type=click.IntRange(0),
-    default=5,
-    show_default=True,
-    help="Report pending entries that were delivered more often as dead letters.",
-)
-@click.option("--parquet", type=click.Path(), help="Folder to write the findings to, as Parquet files.")
-@click.option("--to-stream", metavar="KEY", help="Append the state of the groups, and dead letters, to this stream.")
-@click.option("--archive", type=click.Path(), help="Include the entries of this archive, by Spark.")
-@with_spark_options
+@click.option("--archive", type=click.Path(), help="Include the entries of this archive.")
 @with_server_options
-def report(stream: str, form: str | None, watch: str, **given: Any) -> None:
-    """Draw a page about STREAM: its rate, gaps and numeric fields; lag, pending entries, deliveries and processing of its groups.
-
-    Entries are read without Spark, unless --master or --archive is given.
-    """
+def report(stream: str, form: str | None, **given: Any) -> None:
+    """Draw a page about the entries of STREAM: their rate over time, the gaps between them, their numeric fields."""
     options = collect_options(given)
-    try:
-        watch_s = parse_duration_ms(watch) / 1000
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--watch") from None
-    make_report(ReportRequest(stream, options, form=form, watch_s=watch_s, **given))
+    make_report(ReportRequest(stream, options, form=form, **given))
 
 
-def make_report(request: ReportRequest, *, spark: SparkSession | None = None) -> None:
-    """Make the report and write it to all requested places.
-
-    spark  the session to use; without it one is made when the request needs one, and stopped again
-    Raises click.ClickException when that fails.
-    """
-    try:
-        with errors_in_one_line(), connect(ConnectionOptions.parse(request.options)) as connection:
-            try:
-                connection.command("XINFO", "STREAM", stream_key(request.stream))
-            except ServerError as error:
-                if error.is_missing_key:
-                    raise MissingStreamError(request.stream) from None
-                raise
-            _write(request, connection, _collect(request, connection, spark))
-    except OSError as error:
-        raise click.ClickException(str(error)) from None
+def make_report(request: ReportRequest) -> None:
+    """Make the report and write it. Raises click.ClickException when that fails."""
+    with errors_in_one_line(), connect(ConnectionOptions.parse(request.options)) as connection:
+        try:
+            made = _collect(request, connection)
+        except ServerError as error:
+            if error.is_missing_key:
+                raise MissingStreamError(request.stream) from None
+            raise
+        _write(request, made)
 
 
-def _collect(request: ReportRequest, connection: Connection, spark: SparkSession | None) -> Report:
+def _collect(request: ReportRequest, connection: Connection) -> Report:
     low, high = parse_range(request.since, request.until)
     fields = request.fields or None
-    groups = request.groups or None
-    if request.master is None and request.archive is None and spark is None:
-        length = connection.command("XLEN", stream_key(request.stream))
-        with bar(request.stream, min(request.limit, length), unit="entries") as progress:
-            return collect(
-                connection, request.stream, low=low, high=high, limit=request.limit, fields=fields, groups=groups,
-                watch_s=request.watch_s, above=request.above, progress=progress,
-            )  # fmt: skip
-    session, is_own = (
-        (spark, False) if spark is not None else (make_session("streamd report", request.master, request.confs), True)
-    )
-
-    def profile(names: Sequence[str], last: int) -> Profile:
-        return spark_profile(session, request, names, low, last)
-
-    source = "read by Spark" if request.archive is None else "read by Spark, including the archive"
-    try:
-        return collect(
-            connection, request.stream, profile=profile, source=source, low=low, high=high, fields=fields, groups=groups,
-            watch_s=request.watch_s, above=request.above,
-        )  # fmt: skip
-    finally:
-        if is_own:
-            session.stop()
-
-
-def spark_profile(spark: SparkSession, request: ReportRequest, fields: Sequence[str], low: int, high: int) -> Profile:
-    """The shape of the stream, counted by Spark, of the archive too when one is named."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    columns = [StructField(PREFIX + "ms", LongType()), StructField(PREFIX + "seq", LongType())]
-    columns += [StructField(name, StringType()) for name in fields]
-    options = {
-        **request.options,
-        "stream": request.stream,
-        "startingId": format_entry_id(low),
-        "endingId": format_entry_id(high),
-        "metadataPrefix": PREFIX,
-    }
     if request.archive is not None:
-        options["archive"] = request.archive
-    frame = spark.read.format("streamd").schema(StructType(columns)).options(**options).load()
-    from streamd.spark.frames import frame_profile
+        return collect(
+            connection, request.stream, low=low, high=high, fields=fields, source="read from the server and the archive",
+            profile=lambda names, last: read_archived_profile(request, names, low, last),
+        )  # fmt: skip
+    length = connection.command("XLEN", stream_key(request.stream))
+    with bar(request.stream, min(request.limit, length), unit="entries") as progress:
+        return collect(
+            connection, request.stream, low=low, high=high, limit=request.limit, fields=fields, progress=progress
+        )
 
-    return frame_profile(frame, fields=fields, prefix=PREFIX)
+
+def read_archived_profile(request: ReportRequest, fields: Sequence[str], low: int, high: int) -> Profile:
+    """The shape of the stream with its archived entries."""
+    from streamd.archive.full_history import read_history
+    from streamd.arrow.entry_table import default_table
+    from streamd.transfer.read_options import SourceOptions
+
+    bounds = {"startingId": format_entry_id(low), "endingId": format_entry_id(high)}
+    options = {**request.options, **bounds, "stream": request.stream, "archive": request.archive or ""}
+    batches = read_history(SourceOptions.parse(options), default_table("ms", "fields"))
+    with bar(request.stream, None, unit="entries") as progress:
+        return profile_of(entries_of(counted(batches, progress)), fields, request.limit)
 
 
-def _write(request: ReportRequest, connection: Connection, made: Report) -> None:
-    if request.parquet is not None:
-        for path in write_tables(made, request.parquet):
-            say(f"written    {path}", err=True)
-    if request.to_stream is not None:
-        count = publish(connection, made, request.to_stream)
-        say(f"appended   {count:,} entries to {request.to_stream}", err=True)
-    if request.out is None and (request.parquet is not None or request.to_stream is not None):
-        return
+def entries_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[bytes]]]:
+    """Milliseconds and fields of entries; IDs beyond what a bigint can hold are not times."""
+    for batch in batches:
+        for ms, pairs in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if ms is not None:
+                yield ms, [part for pair in pairs for part in (pair["field"], pair["value"])]
+
+
+def _write(request: ReportRequest, made: Report) -> None:
     out = request.out or "report.html"
     name = request.form or ("json" if out.endswith(".json") else "html")
     text = render_json(made) if name == "json" else render_html(made)
@@ -193,4 +127,4 @@ def _write(request: ReportRequest, connection: Connection, made: Report) -> None
         click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
         return
     replace_file(out, text.encode(), mode=0o666)
-    say(f"written    {out}: {made.profile.entries:,} entries, {len(made.states)} groups", err=True)
+    say(f"written    {out}: {made.profile.entries:,} entries", err=True)

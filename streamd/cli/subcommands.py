@@ -126,7 +126,7 @@ class Lazy(click.Command):
 
 program.add_command(Lazy("archive", "streamd.cli.archive", "group", "Move old entries to Parquet, and restore them."))
 program.add_command(Lazy("history", "streamd.cli.history", "history", "Show archived and live entries as one."))
-program.add_command(Lazy("report", "streamd.cli.report", "report", "Draw a page about a stream and its groups."))
+program.add_command(Lazy("report", "streamd.cli.report", "report", "Draw a page about the entries of a stream."))
 program.add_command(Lazy("export", "streamd.cli.export", "command", "Write streams, with their groups, to files."))
 program.add_command(Lazy("load", "streamd.cli.load", "command", "Append the rows of files to streams."))
 program.add_command(Lazy("import", "streamd.cli.importing", "command", "Take over the data of a running Redis."))

@@ -1,13 +1,11 @@
-"""Reports on a stream and its consumer groups: what `streamd report` collects and draws.
+"""Reports on the entries of a stream: what `streamd report` collects and draws.
 
-collect(connection, stream, ...)   look at the stream, and watch its groups for a while: a Report
+collect(connection, stream, ...)   look at the stream: a Report
 render_html(report)                a self-contained page with plots
 render_json(report)                the same for programs
-write_tables(report, folder)       the same as Parquet files
-publish(connection, report, key)   the state of the groups, as entries of a stream
 """
 
-from streamd.report.make import Report, collect, last_id, publish, render_json, write_tables
-from streamd.report.page import render_html
+from streamd.report.make import collect, render_json
+from streamd.report.page import Report, render_html
 
-__all__ = ["Report", "collect", "last_id", "publish", "render_html", "render_json", "write_tables"]
+__all__ = ["Report", "collect", "render_html", "render_json"]

@@ -1,16 +1,16 @@
-"""The plots of a report: lines and bands over time, vertical and horizontal bars, made of what drawing.py draws."""
+"""The plots of a report: lines and bands over time, and bars, made of what drawing.py draws."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from streamd.report import drawing
-from streamd.report.drawing import Drawing, escape, series_colour
+from streamd.report.drawing import Drawing
 
-__all__ = ["STYLE", "Series", "bars", "duration", "figure", "legend", "rows", "time_plot", "when"]
+__all__ = ["STYLE", "Series", "bars", "duration", "figure", "time_plot", "when"]
 
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
@@ -23,14 +23,12 @@ WIDE_BAR = 60
 """From here on a bar has room for its value, however large the text is drawn."""
 CLEAR_OF_UNIT = TOP + 15
 """From here downwards a label of the axis does not touch its unit, however large the text is drawn."""
-LONGEST_NAME = 42
+COLOUR = "c0"
 LAST_DATE_MS = 253_402_300_799_999
 
 STYLE = (
     drawing.STYLE
     + """
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .8rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
-.legend i { display: inline-block; width: .7em; height: .7em; margin-right: .35em; }
 svg { overflow: visible; }
 @media (max-width: 36rem) {
 svg text { font-size: 23px; }
@@ -125,10 +123,10 @@ def time_ticks(low: int, high: int, parts: int = 6) -> tuple[list[int], int]:
 class _Frame(Drawing):
     """The area of a plot, and how values are placed in it."""
 
-    def __init__(self, low: float, high: float, *, height: int = HEIGHT) -> None:
-        super().__init__(WIDTH, height)
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(WIDTH, HEIGHT)
         self.low, self.high = low, high if high > low else low + 1
-        self.top, self.bottom = TOP + 6, height - BOTTOM
+        self.top, self.bottom = TOP + 6, HEIGHT - BOTTOM
         self.left, self.right = LEFT, WIDTH - RIGHT
 
     def y(self, value: float) -> float:
@@ -150,47 +148,28 @@ class _Frame(Drawing):
         self.text(x, self.bottom + 22, text, kind="minor" if is_minor else "", anchor="middle")
 
 
-def legend(names: Sequence[str]) -> str:
-    """Names with their colours, as HTML; nothing for a single one."""
-    if len(names) < 2:
-        return ""
-    marked = (
-        f'<span><i style="background:var(--{series_colour(at)})"></i>{escape(name)}</span>'
-        for at, name in enumerate(names)
-    )
-    return f'<p class="legend">{"".join(marked)}</p>'
-
-
-def time_plot(title: str, series: Sequence[Series], *, unit: str, from_zero: bool = True) -> str:
-    """Lines over time, bands where the series have them; nothing without values.
+def time_plot(title: str, series: Series, *, unit: str, from_zero: bool = True) -> str:
+    """A line over time, and a band if the series has one; nothing without values.
 
     from_zero  whether the axis must start at 0
     """
-    times = [each for one in series for each in one.times_ms]
-    seen = [
-        each
-        for one in series
-        for values in (one.values, one.low or (), one.high or ())
-        for each in values
-        if each is not None and math.isfinite(each)
-    ]
-    if not times or not seen:
+    columns = (series.values, series.low or (), series.high or ())
+    seen = [each for column in columns for each in column if each is not None and math.isfinite(each)]
+    if not seen:
         return ""
     low = min(0.0, *seen) if from_zero else min(seen)
     spare = 0.06 * ((max(seen) - low) or abs(low) or 1)
     frame = _Frame(low if from_zero else low - spare, max(seen) + spare)
-    first, last = min(times), max(times)
+    first, last = min(series.times_ms), max(series.times_ms)
     frame.value_axis(unit)
     marks, step = time_ticks(first, last)
     for number, ms in enumerate(marks):
         if frame.left + 16 < frame.x(ms, first, last) < frame.right - 24 or len(marks) < 3:
             frame.label(frame.x(ms, first, last), when(ms, step), is_minor=number % 2 == 1)
-    for at, one in enumerate(series):
-        colour = series_colour(at)
-        xs = [frame.x(ms, first, last) for ms in one.times_ms]
-        if one.low is not None and one.high is not None:
-            _draw_band(frame, xs, one.low, one.high, colour)
-        _draw_line(frame, xs, one, colour, unit)
+    xs = [frame.x(ms, first, last) for ms in series.times_ms]
+    if series.low is not None and series.high is not None:
+        _draw_band(frame, xs, series.low, series.high)
+    _draw_line(frame, xs, series, unit)
     return frame.svg(title)
 
 
@@ -208,80 +187,40 @@ def _runs(*columns: Sequence[float | None]) -> Iterator[range]:
         yield range(start, len(columns[0]))
 
 
-def _draw_band(
-    frame: _Frame, xs: list[float], low: Sequence[float | None], high: Sequence[float | None], colour: str
-) -> None:
+def _draw_band(frame: _Frame, xs: list[float], low: Sequence[float | None], high: Sequence[float | None]) -> None:
     for run in _runs(low, high):
         edge = [(xs[at], high[at]) for at in run] + [(xs[at], low[at]) for at in reversed(run)]
-        frame.area([(x, frame.y(value or 0.0)) for x, value in edge], colour=colour)
+        frame.area([(x, frame.y(value or 0.0)) for x, value in edge], colour=COLOUR)
 
 
-def _draw_line(frame: _Frame, xs: list[float], one: Series, colour: str, unit: str) -> None:
+def _draw_line(frame: _Frame, xs: list[float], one: Series, unit: str) -> None:
     for run in _runs(one.values):
-        frame.curve([(xs[at], frame.y(one.values[at] or 0.0)) for at in run], colour=colour)
+        frame.curve([(xs[at], frame.y(one.values[at] or 0.0)) for at in run], colour=COLOUR)
         for at in run:
             value = one.values[at] or 0.0
             said = f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}"
             # Visible only where a line is a single point; has a tooltip everywhere.
-            frame.dot(xs[at], frame.y(value), 3, said, colour=colour, opacity=1 if len(run) == 1 else 0)
+            frame.dot(xs[at], frame.y(value), 3, said, colour=COLOUR, opacity=1 if len(run) == 1 else 0)
 
 
-def bars(
-    title: str,
-    labels: Sequence[str],
-    stacks: Mapping[str, Sequence[float]],
-    *,
-    unit: str,
-    details: Sequence[str] | None = None,
-    is_bad: Sequence[bool] | None = None,
-) -> str:
-    """Vertical bars, stacked when there are several names; nothing when all are 0.
-
-    details  tooltip of each bar instead of its label
-    is_bad   bars that are drawn in the alarm colour
-    """
-    totals = [sum(values[at] for values in stacks.values()) for at in range(len(labels))]
-    if not any(totals):
+def bars(title: str, labels: Sequence[str], values: Sequence[int], details: Sequence[str], *, unit: str) -> str:
+    """Vertical bars; nothing when all are 0. `details` are the tooltips of the bars."""
+    if not any(values):
         return ""
-    frame = _Frame(0, max(totals) * 1.12)
+    frame = _Frame(0, max(values) * 1.12)
     frame.value_axis(unit)
     width = min((frame.right - frame.left) / len(labels), WIDEST_BAR)
     every = max(1, math.ceil(len(labels) * LABEL / (frame.right - frame.left)))
-    for at, label in enumerate(labels):
-        x, below = frame.left + at * width, 0.0
-        for rank, (name, values) in enumerate(stacks.items()):
-            if values[at] > 0:
-                top, bottom = frame.y(below + values[at]), frame.y(below)
-                colour = "bad" if is_bad and is_bad[at] else series_colour(rank)
-                words = f"{details[at] if details else label}: {figure(values[at])} {unit}"
-                said = f"{name}, {words}" if len(stacks) > 1 else words
-                height = max(bottom - top, 2.0)
-                frame.bar(x + width * 0.08, bottom - height, width * 0.84, height, said, colour=colour)
-            below += values[at]
-        if below and len(labels) <= NUMBERED_BARS:
+    for at, (label, value, detail) in enumerate(zip(labels, values, details, strict=True)):
+        x, top = frame.left + at * width, frame.y(value)
+        if value:
+            height = max(frame.bottom - top, 2.0)
+            said = f"{detail}: {figure(value)} {unit}"
+            frame.bar(x + width * 0.08, frame.bottom - height, width * 0.84, height, said, colour=COLOUR)
+        if value and len(labels) <= NUMBERED_BARS:
             is_wide = width >= WIDE_BAR
-            text = figure(below) if is_wide or not 1000 <= below < 10_000 else f"{below / 1000:.2g}k"
-            frame.text(x + width / 2, frame.y(below) - 4, text, kind="" if is_wide else "minor", anchor="middle")
+            text = figure(value) if is_wide or not 1000 <= value < 10_000 else f"{value / 1000:.2g}k"
+            frame.text(x + width / 2, top - 4, text, kind="" if is_wide else "minor", anchor="middle")
         if at % every == 0:
             frame.label(x + width / 2, label, is_minor=width * every < 2 * LABEL and at // every % 2 == 1)
     return frame.svg(title)
-
-
-def shortened(name: str) -> str:
-    """A name that fits. What is left out is in the middle: names that differ do so at their ends more often than there."""
-    half = (LONGEST_NAME - 1) // 2
-    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
-
-
-def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequence[str]) -> str:
-    """Horizontal bars, one below the other, each below its name and its value in words. Their lengths are in proportion."""
-    line = 44
-    frame = _Frame(0, 1, height=8 + line * len(labels))
-    longest = max([*values, 0.0]) or 1.0
-    for at, (label, value, word) in enumerate(zip(labels, values, words, strict=True)):
-        y = 6 + at * line
-        length = max(value, 0.0) / longest * WIDTH
-        frame.text(0, y + 14, shortened(label))
-        frame.text(WIDTH, y + 14, word, anchor="end")
-        frame.bar(0, y + 20, max(length, 2.0), 12, f"{label}: {word}", colour=series_colour(at))
-    return frame.svg(title) if labels else ""

@@ -1,8 +1,7 @@
 """The shape of a stream over time: entries, gaps and numbers, in a hundred or so bins.
 
-`read_profile` reads the entries, newest first, up to a limit, in some 3 us each; spark/frames.py finds the same Profile in a
-frame of any size. A gap is the time between two neighbours, and belongs to the bin of the
-later one.
+`read_profile` reads the entries, newest first, up to a limit, in some 3 us each; `profile_of` takes those of whoever has them in
+order. A gap is the time between two neighbours, and belongs to the bin of the later one.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import itertools
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from streamd.client.connection import Connection
 from streamd.client.key_names import stream_key, stream_name
@@ -28,6 +26,7 @@ __all__ = [
     "Spread",
     "bin_width",
     "find_numeric_fields",
+    "profile_of",
     "read_profile",
 ]
 
@@ -127,9 +126,6 @@ def bin_width(first_ms: int, last_ms: int, bins: int = BINS) -> int:
     return math.ceil(span / max(1, bins - 1) / 86_400_000) * 86_400_000
 
 
-# --- Without Spark --------------------------------------------------------------------------------------------------------
-
-
 def find_numeric_fields(
     connection: Connection, stream: str, *, low: int = MIN_ID, high: int = MAX_ID, most: int = 4
 ) -> list[str]:
@@ -157,13 +153,20 @@ def _is_counter(values: Sequence[float | None]) -> bool:
     return len(distinct) > 10 and all(a is not None and b == a + 1 for a, b in itertools.pairwise(distinct[:10]))
 
 
-def _entries_backwards(connection: Connection, stream: str, low: int, high: int) -> Iterator[list[Any]]:
-    """Pages of entries from the newest to the oldest."""
-    key, end = stream_key(stream), high
+Entry = tuple[int, Sequence[bytes]]
+"""The milliseconds of its ID, then alternating fields and values."""
+
+
+def _newest_first(
+    connection: Connection, stream: str, low: int, high: int, progress: Callable[[int], object]
+) -> Iterator[Entry]:
+    key, end, count = stream_key(stream), high, 0
     while end >= low:
         page = connection.command("XREVRANGE", key, format_entry_id(end), format_entry_id(low), "COUNT", PAGE)
-        if page:
-            yield page
+        for entry_id, flat in page:
+            yield int(entry_id[: entry_id.index(b"-")]), flat
+        count += len(page)
+        progress(count)
         if len(page) < PAGE:
             return
         end = parse_entry_id(page[-1][0]) - 1
@@ -177,7 +180,6 @@ def read_profile(
     high: int = MAX_ID,
     limit: int = 1_000_000,
     fields: Sequence[str] = (),
-    bins: int = BINS,
     progress: Callable[[int], object] = lambda entries: None,
 ) -> Profile:
     """The profile of the entries from `low` to `high`, both inclusive, or of the newest `limit` of them.
@@ -186,28 +188,36 @@ def read_profile(
     progress  told after each page how many entries have been read
     Takes 8 bytes of memory for each entry, and 8 more for each field.
     """
-    times = array("Q")
-    columns = [array("d") for _ in fields]
-    places = {stream_key(name): at for at, name in enumerate(fields)}
-    is_whole = True
-    for page in _entries_backwards(connection, stream, low, high):
-        if len(times) + len(page) > limit:
-            del page[limit - len(times) :]
-            is_whole = False
-        for entry_id, flat in page:
-            times.append(int(entry_id[: entry_id.index(b"-")]))
-            if columns:
-                _append_numbers(columns, places, flat)
-        progress(len(times))
-        if not is_whole:
-            break
+    entries = _newest_first(connection, stream, low, high, progress)
+    times, columns = _gathered(itertools.islice(entries, limit), fields)
     times.reverse()
     for column in columns:
         column.reverse()
-    return _profile_of(times, columns, tuple(fields), bins, is_whole)
+    return _profile_of(times, columns, tuple(fields), is_whole=next(entries, None) is None)
 
 
-def _append_numbers(columns: list[array[float]], places: dict[bytes, int], flat: list[bytes]) -> None:
+def profile_of(entries: Iterable[Entry], fields: Sequence[str], limit: int) -> Profile:
+    """The same of entries that are given in the order of their IDs; the memory is that for all of them."""
+    times, columns = _gathered(entries, fields)
+    surplus = max(0, len(times) - limit)
+    del times[:surplus]
+    for column in columns:
+        del column[:surplus]
+    return _profile_of(times, columns, tuple(fields), is_whole=not surplus)
+
+
+def _gathered(entries: Iterable[Entry], fields: Sequence[str]) -> tuple[array[int], list[array[float]]]:
+    times = array("Q")
+    columns = [array("d") for _ in fields]
+    places = {stream_key(name): at for at, name in enumerate(fields)}
+    for ms, flat in entries:
+        times.append(ms)
+        if columns:
+            _append_numbers(columns, places, flat)
+    return times, columns
+
+
+def _append_numbers(columns: list[array[float]], places: dict[bytes, int], flat: Sequence[bytes]) -> None:
     found = dict.fromkeys(range(len(columns)), math.nan)
     for at in range(0, len(flat), 2):
         place = places.get(flat[at])
@@ -219,7 +229,7 @@ def _append_numbers(columns: list[array[float]], places: dict[bytes, int], flat:
 
 
 def _profile_of(
-    times: array[int], columns: list[array[float]], fields: tuple[str, ...], bins: int, is_whole: bool
+    times: array[int], columns: list[array[float]], fields: tuple[str, ...], *, is_whole: bool, bins: int = BINS
 ) -> Profile:
     """The profile of entries in the order of their IDs; NaN stands for no number."""
     if not times:

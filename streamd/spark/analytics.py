@@ -12,8 +12,6 @@ A result has a row for each window that has entries, with plain columns (`window
 then the figures), so that it can be written to a stream or to Parquet as it is. On a streaming frame give a watermark: how
 late entries may come. In output mode `append` a window is emitted once, when the watermark has passed its end; a batch
 frame ignores the watermark.
-
-What consumer groups do is in streamd.report.groups, which needs no Spark; `frames.to_frame` makes frames of it.
 """
 
 from __future__ import annotations

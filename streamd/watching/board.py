@@ -133,6 +133,7 @@ class Board:
                     "in_per_s": None if arrived is None else arrived.in_per_s,
                     "out_per_s": None if change is None else change.out_per_s,
                     "pending": group.pending,
+                    "takes_s": None if change is None else change.takes_s,
                     "oldest_pending_s": group.oldest_pending_s(now_ms),
                     "consumers": group.consumer_count,
                     "seen_s": min((each.idle_ms / 1000 for each in group.consumers), default=None),

@@ -32,12 +32,15 @@ class GroupChange:
 
     read        entries; None: unknown
     out_per_s   read each second; None: unknown
+    takes_s     mean time from delivery to acknowledgement: pending entries by acknowledgements each second (Little's law);
+                None: unknown, or nothing was acknowledged
     has_moved   it has read something
     only_grows  its lag was greater at each look than at the one before
     """
 
     read: int | None
     out_per_s: float | None
+    takes_s: float | None
     has_moved: bool
     only_grows: bool
 
@@ -64,10 +67,12 @@ def change_of_group(looks: Sequence[Look], key: bytes, name: bytes) -> GroupChan
     read = None
     if before.entries_read is not None and after.entries_read is not None:
         read = max(0, after.entries_read - before.entries_read)
+    acked = 0 if read is None else read - (after.pending - before.pending)
     lags = [state.lag for state in known]
     return GroupChange(
         read=read,
         out_per_s=None if read is None or seconds <= 0 else read / seconds,
+        takes_s=(before.pending + after.pending) / 2 * seconds / acked if acked > 0 and seconds > 0 else None,
         has_moved=after.last_delivered != before.last_delivered,
         only_grows=all(a is not None and b is not None and a < b for a, b in pairwise(lags)),
     )

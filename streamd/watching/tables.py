@@ -86,7 +86,7 @@ TABLES = {
             (
                 text("stream"), text("group"), Column("lag", "lag"), Column("lag_s", "waits", "seconds"),
                 Column("in_per_s", "in/s", "rate"), Column("out_per_s", "out/s", "rate"), Column("pending", "pending"),
-                Column("oldest_pending_s", "oldest", "seconds"), Column("consumers", "consumers"),
+                Column("takes_s", "takes", "seconds"), Column("oldest_pending_s", "oldest", "seconds"), Column("consumers", "consumers"),
                 Column("seen_s", "seen", "seconds"),
             ),
             "lag", ("stream", "group"),

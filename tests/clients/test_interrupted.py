@@ -211,7 +211,7 @@ def test_load_that_replaces(store: redis.Redis, proxy: SlowProxy, streamd_server
 
 
 def test_report(store: redis.Redis, proxy: SlowProxy, tmp_path: Path) -> None:
-    interrupted("report", STREAM, "-p", str(proxy.port), "--out", str(tmp_path / "report.html"), "--watch", "0s")
+    interrupted("report", STREAM, "-p", str(proxy.port), "--out", str(tmp_path / "report.html"))
     assert os.listdir(tmp_path) == []
 
 

@@ -151,10 +151,13 @@ def test_rates_are_those_between_two_looks(server: Server, client: redis.Redis) 
     assert (row["in_per_s"], row["out_per_s"]) == (None, None)
     for _ in range(12):
         client.xadd("orders", {"a": 1})
-    client.xreadgroup("billing", "alice", {"orders": ">"}, count=4)
+    ((_, read),) = client.xreadgroup("billing", "alice", {"orders": ">"}, count=4)
+    client.xack("orders", "billing", read[0][0], read[1][0])
     board.refresh()
     (row,) = (each for each in board.rows("groups") if each["group"] == "billing")
     assert row["in_per_s"] == pytest.approx(3 * row["out_per_s"])
+    # Between 10 and 12 entries were pending; two have been acknowledged in the time in which four were read.
+    assert row["takes_s"] == pytest.approx(11 / (row["out_per_s"] / 2))
     client.delete("orders")
     board.refresh()
     assert [each["group"] for each in board.rows("groups")] == ["archive"]

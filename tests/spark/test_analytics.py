@@ -1,4 +1,4 @@
-"""Analytics of streams: what is said of groups by a server's side, and what Spark computes over event time."""
+"""Reports on streams, and what Spark computes over event time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,19 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from click.testing import CliRunner
-from support.servers import Server, eventually
+from support.servers import Server
 from support.spark.session import ON_BOTH, QUERIES
 
+from streamd.archive.archiver import ArchiveSettings, archive
+from streamd.cli.report import ReportRequest, read_archived_profile
 from streamd.cli.subcommands import program
-from streamd.client.client_errors import ServerError
 from streamd.client.connection import Connection, connect
 from streamd.client.options import ConnectionOptions
-from streamd.client.points import MAX_ID, MIN_ID, parse_entry_id
-from streamd.report import collect
-from streamd.report.groups import DeadLetter, GroupLag, Watch, find_dead_letters, look_at_groups
+from streamd.client.points import MAX_ID, parse_entry_id
 from streamd.report.profile import Profile, find_numeric_fields, read_profile
-from streamd.report.records import append_to_stream
-from streamd.spark.frames import to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,195 +48,6 @@ def fill(store: redis.Redis, key: str, ids: list[str], **fields: list[Any]) -> N
     for at, each in enumerate(ids):
         pipe.xadd(key, {"n": at, **{name: values[at] for name, values in fields.items()}}, id=each)
     pipe.execute()
-
-
-def group_of(connection: Connection, stream: str, group: str, **options: Any) -> Any:
-    (found,) = look_at_groups(connection, stream, groups=[group], **options)
-    return found
-
-
-# --- Groups ---------------------------------------------------------------------------------------------------------------
-
-
-@ON_BOTH
-def test_lag_is_reported_in_entries_and_in_seconds(store: redis.Redis, connection: Connection) -> None:
-    now = int(store.time()[0] * 1000)
-    fill(store, "s", [f"{now - 60_000 + 10_000 * at}-0" for at in range(6)])
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"}, count=2)
-    lag = group_of(connection, "s", "g").lag
-    assert (lag.lag, lag.pending, lag.entries_read, lag.length, lag.consumers) == (4, 2, 2, 6, 1)
-    assert not lag.is_lag_counted
-    assert 39 <= lag.lag_s <= 55  # the oldest that is not delivered is 40 s old
-    assert lag.behind_s == 40
-    assert 59 <= lag.oldest_pending_s <= 75
-    assert lag.last_delivered_id == f"{now - 50_000}-0"
-    assert lag.server.split()[0] in ("streamd", "redis")
-
-
-@ON_BOTH
-def test_a_group_that_has_read_everything_is_not_behind(store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", ["1-0", "2-0"])
-    store.xgroup_create("s", "g", "$")
-    state = group_of(connection, "s", "g")
-    assert (state.lag.lag, state.lag.lag_s, state.lag.behind_s, state.lag.oldest_pending_s) == (0, 0, 0, None)
-    assert state.pending == ()
-
-
-@ON_BOTH
-def test_a_lag_that_the_server_does_not_know_is_counted(store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", [f"{at}-0" for at in range(1, 2501)])
-    store.xgroup_create("s", "g", "300-0")  # in the middle, without ENTRIESREAD
-    lag = group_of(connection, "s", "g").lag
-    assert (lag.lag, lag.is_lag_counted) == (2200, True)
-    assert group_of(connection, "s", "g", count_limit=1000).lag.lag is None
-
-
-@ON_BOTH
-def test_a_lag_below_zero_is_counted(store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", [f"{at}-0" for at in range(1, 7)])
-    store.xgroup_create("s", "g", "3-0", entries_read=6)  # three more than there are up to this ID
-    store.xreadgroup("g", "c", {"s": ">"}, count=2)
-    assert store.xinfo_groups("s")[0]["lag"] == -2
-    lag = group_of(connection, "s", "g").lag
-    assert (lag.lag, lag.is_lag_counted) == (1, True)
-
-
-@ON_BOTH
-def test_groups_of_an_empty_stream_and_of_none(store: redis.Redis, connection: Connection) -> None:
-    store.xgroup_create("empty", "g", "0", mkstream=True)
-    lag = group_of(connection, "empty", "g").lag
-    assert (lag.lag, lag.lag_s, lag.length) == (0, 0, 0)
-    assert look_at_groups(connection, "empty", groups=["other"]) == []
-    with pytest.raises(ServerError, match="no such key"):
-        look_at_groups(connection, "missing")
-
-
-@ON_BOTH
-def test_every_pending_entry_is_seen_page_by_page(store: redis.Redis, connection: Connection) -> None:
-    ids = [f"{at}-{at % 3}" for at in range(1, 2346)]
-    fill(store, "s", ids)
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"})
-    state = group_of(connection, "s", "g")
-    assert [each.id for each in state.pending] == ids
-    assert state.is_pending_complete
-    partly = group_of(connection, "s", "g", pending_limit=1500)
-    assert [each.id for each in partly.pending] == ids[:1500]
-    assert not partly.is_pending_complete
-
-
-@ON_BOTH
-def test_delivery_times_come_from_idle_times(store: redis.Redis, connection: Connection) -> None:
-    now = int(store.time()[0] * 1000)
-    fill(store, "s", [f"{now - 5000}-0", f"{now - 4000}-0"])
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"})
-    # XCLAIM sets what is seen: delivered 3 s ago, the fifth time.
-    store.xclaim("s", "g", "c", 0, [f"{now - 5000}-0"], idle=3000, retrycount=5)
-    first, second = group_of(connection, "s", "g").pending
-    assert (first.deliveries, second.deliveries) == (5, 1)
-    assert first.idle_s == pytest.approx(3, abs=10)
-    assert first.idle_s >= 3
-    assert first.delivery_latency_s == pytest.approx(2, abs=10)
-    assert second.delivery_latency_s >= 4
-
-
-@ON_BOTH
-@pytest.mark.parametrize("entry_id", ["1-1", "18446744073709551615-1"])
-def test_ids_that_are_no_times_have_no_latency(store: redis.Redis, connection: Connection, entry_id: str) -> None:
-    fill(store, "s", [entry_id])
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"})
-    state = group_of(connection, "s", "g")
-    assert state.pending[0].delivery_latency_s is None
-    assert state.lag.oldest_pending_s is None
-
-
-@ON_BOTH
-def test_names_that_are_no_text_come_through(store: redis.Redis, connection: Connection) -> None:
-    store.xadd(b"\xff", {b"a": b"b"}, id="1-0")
-    store.xgroup_create(b"\xff", b"\xfe", "0")
-    store.xreadgroup(b"\xfe", b"\xfd", {b"\xff": b">"})
-    state = group_of(connection, "\udcff", "\udcfe")
-    assert state.pending[0].consumer == "\udcfd"
-    append_to_stream(connection, "out", [state.lag, state.pending[0]])
-    entry = store.xrange("out")[0][1]
-    assert (entry[b"stream"], entry[b"group"]) == (b"\xff", b"\xfe")
-
-
-@ON_BOTH
-def test_dead_letters_are_those_delivered_too_often(store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", [f"{at}-0" for at in range(1, 11)])
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"})
-    for at in range(1, 11):
-        store.xclaim("s", "g", "c", 0, [f"{at}-0"], retrycount=at)
-    store.xdel("s", "9-0")
-    found = find_dead_letters(connection, look_at_groups(connection, "s"), above=7)
-    assert [(each.id, each.deliveries, each.is_deleted) for each in found] == [
-        ("10-0", 10, False), ("9-0", 9, True), ("8-0", 8, False),
-    ]  # fmt: skip
-    assert found[0].fields == ((b"n", b"9"),)
-    assert found[1].fields == ()
-    assert append_to_stream(connection, "dead", found) == 3
-    assert [entry[b"id"] for _, entry in store.xrange("dead")] == [b"10-0", b"9-0", b"8-0"]
-
-
-@ON_BOTH
-def test_a_watch_sees_acknowledgements_and_their_times(store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", [f"{at}-0" for at in range(1, 101)])
-    store.xgroup_create("s", "g", "0")
-    watch = Watch(connection, "s")
-    watch.look()
-    store.xreadgroup("g", "c", {"s": ">"}, count=50)
-    watch.look()
-    delivered = time.monotonic()
-    eventually(lambda: time.monotonic() - delivered > 0.05)
-    store.xack("s", "g", "1-0", "2-0", "50-0")
-    watch.look()
-    assert [each.id for each in watch.acks] == ["1-0", "2-0", "50-0"]
-    for each in watch.acks:
-        assert 0 <= each.processing_min_s <= each.processing_s <= each.processing_max_s
-        assert each.processing_max_s >= 0.05
-    assert sum(each.read for each in watch.throughputs) == 50
-    assert sum(each.acked for each in watch.throughputs) == 3
-    assert [each.pending for each in watch.lags] == [0, 50, 47]
-
-
-def test_times_of_a_steady_consumer_are_what_they_are(store: redis.Redis, source_options: Options) -> None:
-    """A consumer that holds each batch for a known time: the bounds that a watch tells contain it."""
-    fill(store, "s", [f"{at}-0" for at in range(1, 10_001)])
-    store.xgroup_create("s", "g", "0")
-    held: dict[bytes, float] = {}
-    done = threading.Event()
-
-    def consume() -> None:
-        client = redis.Redis(port=int(source_options["port"]), protocol=2)
-        while not done.is_set():
-            begun = time.monotonic()
-            ((_, entries),) = client.xreadgroup("g", "c", {"s": ">"}, count=10)
-            done.wait(0.08)
-            client.xack("s", "g", *(each for each, _ in entries))
-            held.update((each, time.monotonic() - begun) for each, _ in entries)
-        client.close()
-
-    with connect(ConnectionOptions.parse(source_options)) as connection:
-        watch = Watch(connection, "s")
-        thread = threading.Thread(target=consume)
-        thread.start()
-        try:
-            eventually(lambda: (watch.look(), len(watch.acks) >= 40)[1])
-        finally:
-            done.set()
-            thread.join()
-    for each in watch.acks:
-        really = held[each.id.encode()]
-        # The held time begins before the delivery and ends after the acknowledgement.
-        assert each.processing_min_s - 0.02 <= really
-        assert each.processing_max_s + 0.05 >= 0.08
-    means = [each.processing_s for each in watch.throughputs if each.processing_s is not None]
-    assert means
 
 
 # --- Profiles, without Spark ----------------------------------------------------------------------------------------------
@@ -278,6 +84,27 @@ def test_numeric_fields_are_found(store: redis.Redis, connection: Connection) ->
     assert find_numeric_fields(connection, "missing") == []
 
 
+def test_archived_entries_are_in_the_profile(
+    store: redis.Redis, connection: Connection, source_options: Options, tmp_path: Path
+) -> None:
+    uneven_stream(store, "s")
+    fields, low = ("celsius", "a.b"), parse_entry_id("1700000001000-0")
+    limits = (5000, 3000)
+    wanted = [read_profile(connection, "s", low=low, fields=fields, limit=limit) for limit in limits]
+    settings = ArchiveSettings(hot_window_ms=0, trim_delay_ms=0)
+    assert archive(str(tmp_path), {**source_options, "stream": "s"}, settings=settings).is_success
+    assert store.xlen("s") == 0
+    requests = [ReportRequest("s", source_options, limit=limit, archive=str(tmp_path)) for limit in limits]
+    for request, profile in zip(requests, wanted, strict=True):
+        found = read_archived_profile(request, fields, low, MAX_ID)
+        assert found.is_whole == profile.is_whole
+        assert_same(found, profile)
+    store.xadd("s", {"celsius": "1"}, id="1800000000000-0")
+    result = run("s", "-p", source_options["port"], "--archive", str(tmp_path), "--out", "-", "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["profile"]["entries"] == 5001
+
+
 # --- The command ----------------------------------------------------------------------------------------------------------
 
 
@@ -285,22 +112,15 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(program, ["report", *arguments], prog_name="streamd")
 
 
-def test_the_command_writes_a_page_and_tables_and_entries(store: redis.Redis, server: Server, tmp_path: Path) -> None:
+def test_the_command_writes_a_page(store: redis.Redis, server: Server, tmp_path: Path) -> None:
     uneven_stream(store, "s")
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"}, count=10)
-    out, tables = tmp_path / "page.html", tmp_path / "tables"
-    more = ("--parquet", str(tables), "--to-stream", "out", "--above", "0", "--watch", "300ms")
-    result = run("s", "-p", str(server.port), "--out", str(out), *more)
+    out = tmp_path / "page.html"
+    result = run("s", "-p", str(server.port), "--out", str(out))
     assert result.exit_code == 0, result.output
     text = out.read_text()
-    assert text.count("<svg") >= 7
+    assert text.count("<svg") >= 3
     assert "5,000" in text
-    assert {path.name for path in tables.iterdir()} >= {"bins.parquet", "groups.parquet", "dead_letters.parquet"}
-    records = [entry[b"record"] for _, entry in store.xrange("out")]
-    assert records.count(b"GroupLag") == 1
-    assert records.count(b"DeadLetter") == 10
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
 def test_the_command_speaks_json_and_takes_ranges(store: redis.Redis, server: Server) -> None:
@@ -318,7 +138,6 @@ def test_the_command_says_what_is_wrong_in_one_line(store: redis.Redis, server: 
     nowhere = run("s", *port, "--out", str(tmp_path / "no" / "folder.html"))
     assert nowhere.exit_code == 1
     assert "No such file" in nowhere.output
-    assert run("s", *port, "--watch", "soon").exit_code == 2
     assert run("s", *port, "--since", "soon").exit_code == 2
     refused = run("s", "-p", "1", "-o", "retries=0")
     assert refused.exit_code == 1
@@ -335,7 +154,7 @@ program(["report", *sys.argv[1:]])
 
 def test_the_command_needs_neither_spark_nor_arrow(store: redis.Redis, server: Server, tmp_path: Path) -> None:
     fill(store, "s", ["1-0", "2-0"])
-    arguments = ("s", "-p", str(server.port), "--out", "page.html", "--watch", "0ms")
+    arguments = ("s", "-p", str(server.port), "--out", "page.html")
     plain = subprocess.run(
         [sys.executable, "-c", WITHOUT_SPARK, *arguments], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False,
@@ -484,33 +303,6 @@ def test_a_streaming_frame_gives_what_the_batch_gives(
     assert sum(row.x_count for row in streamed.values()) == 1000
 
 
-@pytest.mark.spark
-def test_findings_become_a_frame(spark: SparkSession, store: redis.Redis, connection: Connection) -> None:
-    fill(store, "s", ["1-0", "2-0"])
-    store.xgroup_create("s", "g", "0")
-    store.xreadgroup("g", "c", {"s": ">"})
-    states = look_at_groups(connection, "s")
-    (row,) = to_frame(spark, GroupLag, [state.lag for state in states]).where("pending > 0").collect()
-    assert (row.group, row.lag, row.pending) == ("g", 0, 2)
-    dead = to_frame(spark, DeadLetter, find_dead_letters(connection, states, above=0))
-    assert [bytes(row.fields[0].value) for row in dead.orderBy("id").collect()] == [b"0", b"1"]
-    assert to_frame(spark, DeadLetter, []).count() == 0
-
-
-@pytest.mark.spark
-def test_spark_and_the_plain_reader_make_the_same_profile(
-    spark: SparkSession, store: redis.Redis, connection: Connection, source_options: Options
-) -> None:
-    from streamd.cli.report import ReportRequest, spark_profile
-
-    uneven_stream(store, "s")
-    fields, low = ("celsius", "a.b"), parse_entry_id("1700000001000-0")
-    plain = read_profile(connection, "s", low=low, fields=fields)
-    assert_same(spark_profile(spark, ReportRequest("s", source_options), fields, low, MAX_ID), plain)
-    none = spark_profile(spark, ReportRequest("s", source_options), fields, MIN_ID, MIN_ID)
-    assert none.entries == 0
-
-
 def assert_same(found: Profile, wanted: Profile) -> None:
     """Equal but for the order in which sums were made."""
     names = ("entries", "first_ms", "last_ms", "bin_ms", "gaps", "fields", "longest_gaps")
@@ -522,19 +314,3 @@ def assert_same(found: Profile, wanted: Profile) -> None:
             if a is not None and b is not None:
                 assert (a.count, a.low, a.high) == (b.count, b.low, b.high)
                 assert math.isclose(a.total, b.total, abs_tol=1e-6)
-
-
-@pytest.mark.spark
-def test_the_report_lets_spark_read(
-    spark: SparkSession, store: redis.Redis, source_options: Options, connection: Connection, tmp_path: Path
-) -> None:
-    from streamd.cli.report import ReportRequest, make_report
-
-    uneven_stream(store, "s", 500)
-    out = tmp_path / "page.json"
-    make_report(ReportRequest("s", source_options, out=str(out), watch_s=0), spark=spark)
-    found = json.loads(out.read_text())
-    assert found["source"] == "read by Spark"
-    plain = collect(connection, "s", watch_s=0)
-    assert found["profile"]["entries"] == plain.profile.entries == 500
-    assert tuple(found["profile"]["gaps"]) == plain.profile.gaps

@@ -126,7 +126,7 @@ def main(folder: Path) -> None:
         from streamd.cli.report import ReportRequest, make_report
 
         out = folder / "report.html"
-        make_report(ReportRequest("readings", {"url": server.url}, out=str(out), watch_s=0.5))
+        make_report(ReportRequest("readings", {"url": server.url}, out=str(out)))
         screens = asyncio.run(draw_top(server.url, client, folder))
         client.close()
     taken = [take(out, folder, SCREENS), *(take(page, folder) for page in pages)]

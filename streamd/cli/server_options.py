@@ -1,18 +1,13 @@
-"""Options shared by the subcommands that read streams as a client: where the server is, and Spark's session."""
+"""Options shared by the subcommands that read streams as a client: where the server is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from streamd.cli.one_line import missing_module
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["collect_options", "make_session", "with_server_options", "with_spark_options"]
+__all__ = ["collect_options", "named", "with_server_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,23 +25,10 @@ _SERVER: list[Callable[[F], F]] = [
     ),
 ]  # fmt: skip
 
-_SPARK: list[Callable[[F], F]] = [
-    click.option("--master", metavar="URL", help="Spark's master.  [default: local[*], in this process]"),
-    click.option(
-        "--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's session; may be repeated."
-    ),
-]
-
 
 def with_server_options(command: F) -> F:
     """Give a command the options that say where the server is; `collect_options` reads them."""
     for option in reversed(_SERVER):
-        command = option(command)
-    return command
-
-
-def with_spark_options(command: F) -> F:
-    for option in reversed(_SPARK):
         command = option(command)
     return command
 
@@ -88,15 +70,3 @@ def check_names(options: dict[str, str]) -> None:
         refuse_unknown(lowered(options), SourceOptions, ConnectionOptions)
     except OptionError as error:
         raise click.UsageError(str(error)) from None
-
-
-def make_session(application: str, master: str | None, confs: tuple[str, ...]) -> SparkSession:
-    """A Spark session that knows format("streamd"). Raises click.ClickException when there is no PySpark or no Java."""
-    # The terminal shows the output of the command, not the warnings of Spark.
-    settings = {"spark.log.level": "ERROR", **named(confs, "--conf")}
-    try:
-        from streamd.spark import session
-
-        return session(application, master=master, config=settings)
-    except ImportError as error:
-        raise click.ClickException(missing_module(error)) from None
