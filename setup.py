@@ -100,7 +100,7 @@ class BuildOnce(build_ext):
         if self.force or not kept.exists():
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(kept, target)
+        shutil.copy(kept, target)  # as new: what is there already may be newer than what is kept
         return True
 
     def build_together(self, todo: list[Extension], workers: int) -> None:
