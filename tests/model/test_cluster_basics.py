@@ -97,3 +97,16 @@ def test_a_replica_moves_to_a_primary_without_any() -> None:
         lambda: any(node.followed == orphan for node in simulation.nodes if node.is_up), 20 * NODE_TIMEOUT_MS
     )
     check_all(simulation)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_nodes_fail_over() -> None:
+    simulation = Simulation(seed=3, node_timeout_ms=5000)
+    simulation.start_known(primaries=50, replicas=1)
+    assert simulation.run_until(simulation.is_converged, 60_000)
+    simulation.crash(simulation.nodes[0])
+    assert simulation.run_until(lambda: 50 in primaries(simulation), 60_000)
+    simulation.restart(simulation.nodes[0])
+    assert simulation.run_until(simulation.is_converged, 60_000)
+    check_all(simulation)

@@ -131,6 +131,8 @@ def test_a_packet_of_another_length_is_refused(packet: bytes) -> None:
         (2128, 0, "the sender"),
         (2168, ord("\n"), "the sender"),
         (2168, ord(" "), "the sender"),
+        (16, 0xFF, "epoch"),
+        (24, 0xFF, "epoch"),
     ],
 )
 def test_a_damaged_header_is_refused(position: int, value: int, reason: str) -> None:

@@ -34,9 +34,11 @@ class Claims:
             self._state.make_primary(sender)
             return
         primary = self._state.find(header.primary_id)
+        if primary is sender:
+            return  # the packet of another node, on a link that was the sender's
         if sender.is_primary and not self._demote(sender, primary, header):
             return
-        if primary is not None and primary is not sender and sender.primary is not primary:
+        if primary is not None and sender.primary is not primary:
             self._state.attach(sender, primary)
 
     def _demote(self, sender: Node, primary: Node | None, header: Header) -> bool:

@@ -87,6 +87,8 @@ KNOWS_EXTENSIONS = 4
 
 NO_ID = bytes(40)
 
+_GREATEST_EPOCH = 2**62  # epochs are counted up by ones, and must always have a next one
+
 _SIGNATURE = b"RCmb"
 _VERSION = 1
 _HEADER = struct.Struct(f">4sIHHHHQQQ40s{SLOT_BYTES}s40s46sH30xHHHB3s")
@@ -235,8 +237,10 @@ def decode(packet: bytes) -> Packet:
     if version != _VERSION:
         raise PacketError(f"version {version} is not supported")
     ip = parse_ip(ip_field)
-    if ip is None or not is_id(sender) or (primary_id != NO_ID and not is_id(primary_id)):
+    if ip is None or not is_id(sender) or primary_id == sender or (primary_id != NO_ID and not is_id(primary_id)):
         raise PacketError("the sender is not described as a node should be")
+    if max(current_epoch, config_epoch) > _GREATEST_EPOCH:
+        raise PacketError("no cluster comes to such an epoch")
     header = Header(
         port, type_, current_epoch, config_epoch, offset, sender, slot_bytes, b"" if primary_id == NO_ID else primary_id, ip,
         other_port, bus_port, flags, state == 0, message_flags[0],
@@ -274,6 +278,8 @@ def _decode_body(decoded: Packet, packet: bytes) -> None:
         expected = _UPDATE.size
         if len(body) == expected:
             decoded.update = Update._make(_UPDATE.unpack(body))
+            if decoded.update.config_epoch > _GREATEST_EPOCH:
+                raise PacketError("no cluster comes to such an epoch")
     elif type_ == PacketType.MODULE:
         expected = _MODULE.size
         if len(body) >= expected:

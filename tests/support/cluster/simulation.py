@@ -104,6 +104,10 @@ class SimulatedNode:
         return self.core
 
 
+def ip_of(index: int) -> str:
+    return f"10.{index // 65536}.{index // 256 % 256}.{index % 256}"
+
+
 class Simulation:
     """See the head of the module."""
 
@@ -117,6 +121,7 @@ class Simulation:
         self.node_timeout_ms = node_timeout_ms
         self.nodes: list[SimulatedNode] = []
         self.by_id: dict[bytes, SimulatedNode] = {}
+        self._by_ip: dict[str, SimulatedNode] = {}
         self.now = 0.0
         self.trace: list[str] = []
         self.crash_rate = 0.0  # how probable it is that a process dies after an action
@@ -161,13 +166,7 @@ class Simulation:
     # --- Nodes -------------------------------------------------------------------------------------------------------------
 
     def add_node(self, **settings: object) -> SimulatedNode:
-        index = len(self.nodes)
-        ip = f"10.{index // 65536}.{index // 256 % 256}.{index % 256}"
-        options = Options(
-            port=7000, bus_port=17000, node_timeout_ms=self.node_timeout_ms, announce_ip=ip, **settings  # type: ignore[arg-type]
-        )  # fmt: skip
-        node = SimulatedNode(index, ip, options)
-        self.nodes.append(node)
+        node = self._place(**settings)
         self._launch(node, None)
         return node
 
@@ -191,6 +190,35 @@ class Simulation:
         for node in self.nodes:
             node.synced = len(node.files)
         self.start_files = [len(node.files) - 1 for node in self.nodes]
+
+    def start_known(self, primaries: int, replicas: int) -> None:
+        """The same by files in which all nodes know each other already: hundreds of nodes need not meet."""
+        ids = [b"%040x" % number for number in range(primaries * (1 + replicas))]
+        lines = []
+        for number, node_id in enumerate(ids):
+            index = number % primaries
+            first, end = SLOT_COUNT * index // primaries, SLOT_COUNT * (index + 1) // primaries
+            role = f"master - 0 0 {index + 1} connected {first}-{end - 1}"
+            if number >= primaries:
+                role = f"slave {ids[index].decode()} 0 0 {index + 1} connected"
+            lines.append(f"{node_id.decode()} {ip_of(number)}:7000@17000,,tls-port=0,shard-id={index:040x} {role}")
+        for number in range(len(ids)):
+            own = lines[number].replace("master", "myself,master").replace("slave", "myself,slave")
+            content = "\n".join(
+                [*lines[:number], own, *lines[number + 1 :], f"vars currentEpoch {primaries} lastVoteEpoch 0\n"]
+            )
+            self._launch(self._place(), content.encode())
+
+    def _place(self, **settings: object) -> SimulatedNode:
+        """A machine for another node, without a process."""
+        ip = ip_of(len(self.nodes))
+        options = Options(
+            port=7000, bus_port=17000, node_timeout_ms=self.node_timeout_ms, announce_ip=ip, **settings  # type: ignore[arg-type]
+        )  # fmt: skip
+        node = SimulatedNode(len(self.nodes), ip, options)
+        self.nodes.append(node)
+        self._by_ip[ip] = node
+        return node
 
     @staticmethod
     def _knows(node: SimulatedNode, count: int) -> bool:
@@ -338,7 +366,7 @@ class Simulation:
     def _connect(self, node: SimulatedNode, link: int, ip: str) -> None:
         node.waiting[link] = []
         life = node.life
-        other = next((each for each in self.nodes if each.ip == ip), None)
+        other = self._by_ip.get(ip)
 
         def arrive() -> None:
             if node.life != life or link not in node.waiting:
