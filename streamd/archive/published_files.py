@@ -1,6 +1,6 @@
 """The files that open tables name.
 
-    FilesInPlace    those of the archive: a plain table takes no space
+    TableFiles      those of the archive: a plain table takes no space
     DerivedFiles    a typed table's own, one for each file of the archive, in the table's folder:
 
         data/stream=<name>/date=<day>/<run>-<n>.parquet
@@ -26,7 +26,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,7 +43,7 @@ from streamd.client.key_names import stream_key
 from streamd.client.points import MAX_ID
 from streamd.disk import Disk
 
-__all__ = ["DerivedFiles", "FilesInPlace", "Progress", "TableFiles", "files_of"]
+__all__ = ["DerivedFiles", "Progress", "TableFiles", "files_of"]
 
 REVISION = 1
 """Of the way in which files are derived; part of their names."""
@@ -60,68 +59,42 @@ def no_progress(rows: int) -> None:
     """For work whose progress nobody watches."""
 
 
-class TableFiles(Protocol):
-    """Which files a table names. All paths are relative to the archive's root."""
+class TableFiles:
+    """Which files a table names: the archive's own, which archivers remove. All paths are relative to the archive's root.
 
-    @property
-    def folder(self) -> Place:
-        """Where they lie, in folders by stream and date."""
-        ...
-
-    def path_of(self, source: str) -> str:
-        """The path of the file for one of the archive's."""
-        ...
-
-    def make(self, stream: str, source: FileRecord) -> FileRecord:
-        """The file for one of the archive's, made unless it is there."""
-        ...
-
-    def lying(self, stream: str) -> list[Place]:
-        """The derived files of a stream, named or not."""
-        ...
-
-    def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        """Remove what was derived from files that were replaced up to this moment (the server's Unix ms)."""
-        ...
-
-    def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:
-        """Remove those of the noted files that no table names, nor will name."""
-        ...
-
-    def remove_all(self, stream: str) -> None:
-        """Remove the derived files of a stream, of this very table."""
-        ...
-
-
-class FilesInPlace:
-    """The archive's own files."""
+    folder  where they lie, in folders by stream and date
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.folder = layout.root / "data"
 
     def path_of(self, source: str) -> str:
+        """The path of the file for one of the archive's."""
         return source
 
     def make(self, stream: str, source: FileRecord) -> FileRecord:
+        """The file for one of the archive's, made unless it is there."""
         return source
 
     def lying(self, stream: str) -> list[Place]:
+        """The derived files of a stream, named or not."""
         return []
 
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        """Nothing to do: archivers remove the archive's files."""
+        """Remove what was derived from files that were replaced up to this moment (the server's Unix ms)."""
 
     def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:
-        """Nothing to do: archivers remove the archive's files."""
+        """Remove those of the noted files that no table names, nor will name."""
 
     def remove_all(self, stream: str) -> None:
-        """Nothing to do: the files are the archive's."""
+        """Remove the derived files of a stream, of this very table."""
 
 
-class DerivedFiles:
+class DerivedFiles(TableFiles):
     """The files of a typed table."""
 
     def __init__(self, layout: Layout, config: TableConfig, disk: Disk, progress: Progress | None = None) -> None:
+        super().__init__(layout)
         self.folder = layout.table_folder(config.label)
         if config.format == "iceberg":
             self.folder = self.folder / "data"
@@ -226,5 +199,5 @@ def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
 
 def files_of(layout: Layout, config: TableConfig, disk: Disk, progress: Progress | None = None) -> TableFiles:
     if config.schema is None:
-        return FilesInPlace(layout)
+        return TableFiles(layout)
     return DerivedFiles(layout, config, disk, progress)

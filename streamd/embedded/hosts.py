@@ -15,14 +15,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from streamd.errors import StreamdError
 from streamd.serve.app import ListenError, Server
 from streamd.serve.loop import run_in_new_loop
 from streamd.settings.config import Config
 
-__all__ = ["Host", "ProcessHost", "ThreadHost"]
+__all__ = ["ProcessHost", "ThreadHost"]
 
 T = TypeVar("T")
 
@@ -31,32 +31,11 @@ UNSAVED = "not all of the data could be written to the disk"
 START_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from streamd.embedded.hosted import main; main()"
 
 
-class Host(Protocol):
-    """Something that a server runs in."""
-
-    port: int
-    """The port it listens on; 0 without a TCP port. Known after `wait`."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the server has ended, by itself or on request."""
-        raise NotImplementedError
-
-    def wait(self) -> None:
-        """Return when the server listens and has loaded its data; raises what prevented that."""
-
-    def stop(self, *, save: bool | None) -> None:
-        """Shut it down cleanly and wait until it has ended; `save` as in SHUTDOWN, None: if there are save points.
-
-        Raises StreamdError when it has ended but not all of its data could be written.
-        """
-
-    def kill(self) -> None:
-        """End it at once: nothing is saved, and clients are not notified."""
-
-
 class ThreadHost:
-    """A server in its own thread, with its own event loop."""
+    """A server in its own thread, with its own event loop.
+
+    port  that it listens on; 0 without a TCP port. Known after `wait`
+    """
 
     def __init__(self, settings: Mapping[str, object], *, any_port: bool) -> None:
         self._config = Config.for_embedding(settings)
@@ -71,15 +50,21 @@ class ThreadHost:
 
     @property
     def is_over(self) -> bool:
+        """Whether the server has ended, by itself or on request."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
+        """Return when the server listens and has loaded its data; raises what prevented that."""
         self._ready.wait()
         if self._failure is not None:
             self._thread.join()
             raise self._failure
 
     def stop(self, *, save: bool | None) -> None:
+        """Shut it down cleanly and wait until it has ended; `save` as in SHUTDOWN, None: if there are save points.
+
+        Raises StreamdError when it has ended but not all of its data could be written.
+        """
         self._ready.wait()
         self._call(lambda server: self._end(server, save))
         failure, self._failure = self._failure, None
@@ -87,6 +72,7 @@ class ThreadHost:
             raise failure
 
     def kill(self) -> None:
+        """End it at once: nothing is saved, and clients are not notified."""
         self._ready.wait()
         self._call(Server.abort)
 
@@ -136,7 +122,7 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A server in its own process, which ends with this one, however this one ends."""
+    """A server in its own process, which ends with this one, however this one ends. Its methods are those of ThreadHost."""
 
     def __init__(self, settings: Mapping[str, Sequence[str]], *, any_port: bool, lost_folder: str | None) -> None:
         """lost_folder: what the server removes when this process ends without having stopped it."""

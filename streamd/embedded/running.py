@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from streamd.client.connection import Connection, dial
 from streamd.client.place import Place
-from streamd.embedded.hosts import Host, ProcessHost, ThreadHost
+from streamd.embedded.hosts import ProcessHost, ThreadHost
 from streamd.errors import StreamdError
 from streamd.settings.config import Config, as_arguments
 
@@ -72,10 +72,10 @@ class EmbeddedServer:
         self._async_clients: list[weakref.ref[redis.asyncio.Redis]] = []
         self._connection: Connection | None = None
         self._is_ready = False
-        self._host: Host | None = self._begin(any_port="port" not in settings)
+        self._host: ThreadHost | ProcessHost | None = self._begin(any_port="port" not in settings)
         _all.add(self)
 
-    def _begin(self, *, any_port: bool) -> Host:
+    def _begin(self, *, any_port: bool) -> ThreadHost | ProcessHost:
         self._is_ready = False
         if self._own_process:
             settings = {name: as_arguments(value) for name, value in self._settings.items()}

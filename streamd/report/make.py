@@ -1,4 +1,4 @@
-"""What a report finds out about a stream: the shape of its entries, read from the server or by Spark."""
+"""What a report finds out about a stream: the shape of its entries, read from the server, or by the caller with an archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a record batch in the form that a delivery needs (`chunks.Rows`)."""
+"""Rows of a record batch in the form that a delivery needs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plan(Protocol):
 
 
 class BatchRows:
-    """Rows of a prepared record batch, in the form that a Delivery needs."""
+    """Rows of a prepared record batch, ready to be encoded; `start` and `stop` count from its first row."""
 
     def __init__(self, plan: Plan, encoder: Any, batch: pyarrow.RecordBatch) -> None:
         self._plan = plan
@@ -44,6 +44,7 @@ class BatchRows:
         self._streams: tuple[int, int, dict[bytes, int]] = (0, 0, {})
 
     def encode(self, start: int, stop: int, producer_id: bytes = b"") -> bytes:
+        """Their XADD requests, in order."""
         try:
             return bytes(self._encoder.encode(self.batch, start, stop, producer_id))
         except ValueError as error:
@@ -52,6 +53,7 @@ class BatchRows:
             ) from None
 
     def streams(self, start: int, stop: int) -> dict[bytes, int]:
+        """The keys they go to, and how many to each."""
         if self._key is not None:
             return {self._key: stop - start}
         if self._streams[:2] != (start, stop):
@@ -62,12 +64,15 @@ class BatchRows:
         return self._streams[2]
 
     def keys(self, start: int, stop: int) -> list[bytes]:
+        """Their idempotency keys."""
         return [_raw(key) for key in self._column(self._plan.key, start, stop).to_pylist()]
 
     def key_of(self, row: int) -> bytes:
+        """The stream of a row."""
         return self._key if self._key is not None else _raw(self._column(self._plan.stream, row, row + 1)[0].as_py())
 
     def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
+        """ID, then alternating fields and values, as they are sent."""
         reader = ReplyReader()
         reader.feed(self.encode(row, row + 1))
         words: list[bytes] = reader.next()

@@ -14,16 +14,17 @@ transaction. If EXEC is lost with its connection, the marker shows whether it wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from streamd.client.client_errors import DeliveryError, OptionError, ServerError
 from streamd.client.connection import TEMPORARY_CODES, Connection, Link, Request, pack_command
 from streamd.client.options import ConnectionOptions
+from streamd.transfer.batch_rows import BatchRows
 from streamd.transfer.task import Task
 from streamd.transfer.trimming import Trimming
 from streamd.transfer.write_options import SinkOptions
 
-__all__ = ["Delivery", "Plain", "Rows", "WriterLink", "find_refused"]
+__all__ = ["Delivery", "Plain", "WriterLink", "find_refused"]
 
 T = TypeVar("T")
 
@@ -34,25 +35,6 @@ MULTI, EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
 
 QUEUED = b"+QUEUED\r\n"
 """The reply to a request of a transaction that is not refused."""
-
-
-class Rows(Protocol):
-    """Rows of one record batch, ready to be encoded; `start` and `stop` count from its first row."""
-
-    def encode(self, start: int, stop: int, producer_id: bytes = b"") -> bytes:
-        """Their XADD requests, in order."""
-
-    def streams(self, start: int, stop: int) -> dict[bytes, int]:
-        """The keys they go to, and how many to each."""
-
-    def keys(self, start: int, stop: int) -> list[bytes]:
-        """Their idempotency keys."""
-
-    def key_of(self, row: int) -> bytes:
-        """The stream of a row."""
-
-    def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
-        """ID, then alternating fields and values, as they are sent."""
 
 
 class WriterLink(Link):
@@ -96,7 +78,7 @@ class Delivery:
         self.stream_rows: dict[bytes, int] = {}
         """Number of rows of this task for each stream."""
 
-    def deliver(self, rows: Rows, start: int, stop: int) -> int:
+    def deliver(self, rows: BatchRows, start: int, stop: int) -> int:
         """Write the first of the rows [start, stop), at least one of them; return the first that is not written."""
         stop = self.link.ask(lambda connection: self._settle_and_write(connection, rows, start, stop))
         streams = rows.streams(start, stop)
@@ -119,13 +101,13 @@ class Delivery:
         """Examine a server before anything is written to it."""
         self._trimming.settle(connection)
 
-    def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         """`deliver`, on one connection, after `_settle`; may be called again after a failure."""
         raise NotImplementedError
 
     # Common to all.
 
-    def _settle_and_write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _settle_and_write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         if self._settled is not connection:
             self._settle(connection)
             self._settled = connection
@@ -174,7 +156,7 @@ class Delivery:
             raise done
         return cast("list[Any] | None", done)
 
-    def _refuse(self, rows: Rows, numbers: Sequence[int], replies: list[Any], refused: Sequence[int]) -> None:
+    def _refuse(self, rows: BatchRows, numbers: Sequence[int], replies: list[Any], refused: Sequence[int]) -> None:
         """Raise for the first refused row, and for errors of the requests after the rows.
 
         numbers  of the rows that `replies` starts with
@@ -199,7 +181,7 @@ class Delivery:
             return OptionError("idColumn", f"stream {name}: {reply}{more}")
         return DeliveryError(f"stream {name}: {reply}{more}")
 
-    def _extra(self, rows: Rows, start: int, stop: int) -> list[Request]:
+    def _extra(self, rows: BatchRows, start: int, stop: int) -> list[Request]:
         return self._trimming.requests([*rows.streams(start, stop)], stop - start)
 
 
@@ -213,7 +195,7 @@ def find_refused(replies: list[Any], count: int) -> list[int]:
 class Plain(Delivery):
     """At least once."""
 
-    def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         self._arm(connection)
         replies = self._transact(connection, rows.encode(start, stop), stop - start, self._extra(rows, start, stop))
         if replies is not None:

@@ -22,7 +22,8 @@ from typing import Any
 from streamd.client.client_errors import DeliveryError, ServerError
 from streamd.client.connection import Connection, Link, Request, pack_command
 from streamd.client.key_names import stream_key
-from streamd.transfer.chunk_delivery import MULTI, Delivery, Rows, find_refused
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.chunk_delivery import MULTI, Delivery, find_refused
 from streamd.transfer.task import Task
 from streamd.transfer.write_options import SinkOptions
 
@@ -86,7 +87,7 @@ class Marked(Delivery):
         self._marker = Marker.parse(self._key, replies[1])
         super()._take_arming(connection, replies)
 
-    def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         self._note_missing(connection)
         self._check_streams(connection, [*rows.streams(start, stop)])
         while True:
@@ -120,7 +121,7 @@ class Marked(Delivery):
         return marker
 
     def _append(
-        self, connection: Connection, rows: Rows, start: int, stop: int, data: bytes, crc: int, marker: Marker
+        self, connection: Connection, rows: BatchRows, start: int, stop: int, data: bytes, crc: int, marker: Marker
     ) -> bool:
         """Write a chunk and move the marker; False when another attempt has moved it."""
         count = stop - start
@@ -134,7 +135,9 @@ class Marked(Delivery):
         self._refuse(rows, range(start, stop), replies, refused)
         return True
 
-    def _pass_over(self, connection: Connection, rows: Rows, start: int, stop: int, crc: int, marker: Marker) -> bool:
+    def _pass_over(
+        self, connection: Connection, rows: BatchRows, start: int, stop: int, crc: int, marker: Marker
+    ) -> bool:
         """Skip rows that the marker covers, but write those refused before; False when the marker has moved."""
         reached = self._row + stop - start
         if self._options.verify_replay and reached == marker.rows and crc != marker.crc:

@@ -36,7 +36,7 @@ from streamd.archive.kept_tables import drop_table, make_table
 from streamd.archive.layout import Layout
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.open_format import ArchiveTable, TableConfig
-from streamd.archive.published_files import FilesInPlace
+from streamd.archive.published_files import TableFiles
 from streamd.archive.publishing import OpenTables, publish
 from streamd.cli.subcommands import program
 from streamd.client.points import parse_entry_id
@@ -243,7 +243,7 @@ def test_a_namespace_that_somebody_else_makes_at_the_same_time_is_used(
     monkeypatch.setattr(SqlCatalog, "create_namespace", create_behind)
     layout, config = Layout(tmp_path), TableConfig("iceberg")
     layout.create(Disk())
-    make_table(layout, config, FilesInPlace(layout)).create()
+    make_table(layout, config, TableFiles(layout)).create()
     assert (tmp_path / "_tables/iceberg/metadata").is_dir()
 
 
@@ -255,7 +255,7 @@ def test_a_drop_that_fails_or_ends_midway_is_repeated(
     archive_once(tmp_path, source_options, publish=BOTH)
     layout = Layout(tmp_path)
     config = TableConfig(form)
-    kind = type(make_table(layout, config, FilesInPlace(layout)))
+    kind = type(make_table(layout, config, TableFiles(layout)))
     errors = [OSError("out of reach"), Killed()]
     for error in errors:
 

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import (
 
 from streamd.observe.metrics.metric_families import Family
 
-__all__ = ["Exposition", "labels_text"]
+__all__ = ["Exposition", "escaped"]
 
 END = b"# EOF\n"
 OPENMETRICS = "application/openmetrics-text"
@@ -72,12 +72,8 @@ class Exposition:
         return self._encode_all(metric).removesuffix(END) if metric.samples else b""
 
 
-def labels_text(**labels: bytes | str | int) -> str:
-    """Labels as they stand before a value: `{db="0",stream="orders"} `."""
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "} "
-
-
 def escaped(value: bytes | str | int) -> str:
+    """The value of a label between its quotes."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     if "\\" in text or '"' in text or "\n" in text:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -9,7 +9,8 @@ from typing import Any
 from streamd.client.client_errors import OptionError, ServerError
 from streamd.client.connection import Connection
 from streamd.client.points import MAX_ID, parse_entry_id
-from streamd.transfer.chunk_delivery import Delivery, Rows, find_refused
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.chunk_delivery import Delivery, find_refused
 
 __all__ = ["Identified"]
 
@@ -20,7 +21,7 @@ class Identified(Delivery):
     """The rows have the IDs. A refused row is skipped when the stream already has exactly that entry, or when it
     would have been trimmed immediately; otherwise the rows were out of order, which is an error."""
 
-    def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         if self._options.delivery == "exactly-once":
             self._check_ids(rows, start, stop)
         self._arm(connection)
@@ -37,7 +38,7 @@ class Identified(Delivery):
         self._refuse(rows, range(start, stop), replies, refused)
         return stop
 
-    def _check_ids(self, rows: Rows, start: int, stop: int) -> None:
+    def _check_ids(self, rows: BatchRows, start: int, stop: int) -> None:
         for row in range(start, stop):
             entry_id, _ = rows.entry_of(row)
             if not WHOLE_ID.fullmatch(entry_id):
@@ -46,7 +47,7 @@ class Identified(Delivery):
                     f"exactly-once needs IDs like 1526919030474-55, not {entry_id.decode(errors='replace')!r}",
                 )
 
-    def _find_entries(self, connection: Connection, rows: Rows, numbers: Mapping[int, int]) -> set[int]:
+    def _find_entries(self, connection: Connection, rows: BatchRows, numbers: Mapping[int, int]) -> set[int]:
         """Which refused rows need not be written; `numbers` identify the rows."""
         asked = {name: (rows.key_of(row), *rows.entry_of(row)) for name, row in numbers.items()}
         asked = {name: each for name, each in asked.items() if WHOLE_ID.fullmatch(each[1])}

@@ -9,7 +9,8 @@ from typing import Any
 from streamd.client.client_errors import OptionError, ServerError
 from streamd.client.connection import Connection, Link, Request
 from streamd.client.replies import pairs
-from streamd.transfer.chunk_delivery import Delivery, Rows, find_refused
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.chunk_delivery import Delivery, find_refused
 from streamd.transfer.task import Task
 from streamd.transfer.write_options import SinkOptions
 
@@ -38,7 +39,7 @@ class Keyed(Delivery):
         self._producer_id = f"{task.query}".encode()
         self._capacities: dict[bytes, int] = {}  # of the streams examined so far
 
-    def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         for stream, count in rows.streams(start, stop).items():
             if stream not in self._capacities:
                 self._disarm(connection)
@@ -115,7 +116,7 @@ class KeyedByString(Delivery):
     def _take_arming(self, connection: Connection, replies: list[Any]) -> None:
         """What is watched differs from chunk to chunk, so nothing can be done in advance."""
 
-    def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
+    def _write(self, connection: Connection, rows: BatchRows, start: int, stop: int) -> int:
         names = [self._name(rows.key_of(start + at), key) for at, key in enumerate(rows.keys(start, stop))]
         first_of = {name: start + at for at, name in reversed([*enumerate(names)])}
         while True:
