@@ -207,7 +207,10 @@ class Simulation:
             content = "\n".join(
                 [*lines[:number], own, *lines[number + 1 :], f"vars currentEpoch {primaries} lastVoteEpoch 0\n"]
             )
-            self._launch(self._place(), content.encode())
+            node = self._place()
+            node.files.append(content.encode())
+            node.synced = 1
+            self._launch(node, node.files[0])
 
     def _place(self, **settings: object) -> SimulatedNode:
         """A machine for another node, without a process."""
