@@ -131,6 +131,8 @@ class BuildOnce(build_ext):
 
     def build_and_keep(self, todo: list[Extension], at: int) -> None:
         ext = todo[at]
+        if self.takes_kept(ext):  # a build of another checkout has come first
+            return
         if progress := os.environ.get("STREAMD_PROGRESS"):
             with suppress(OSError), open(progress, "a") as file:
                 file.write(f"  {at + 1:3} of {len(todo)}  {ext.sources[0]}\n")
