@@ -13,9 +13,9 @@ _NAMES = """
     hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist
     hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen
     lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug pfmerge pfselftest
-    restore-asking rpop rpoplpush rpush rpushx sadd scard sdiff sdiffstore setbit
-    sinter sintercard sinterstore sismember smembers smismember smove sort sort_ro spop srandmember srem sscan
-    sunion sunionstore trimslots vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem
+    restore-asking rpop rpoplpush rpush rpushx setbit
+    sort sort_ro
+    trimslots vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem
     vsetattr vsim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop
     zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex
     zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore

@@ -109,9 +109,6 @@ TYPES = (
       for name in ("hash", "zset")),
     integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=FOREIGN, aliases="list-max-ziplist-size", doc=""),
     integer("list-compress-depth", 0, hi=INT32_MAX, flags=FOREIGN, doc=""),
-    integer("set-max-intset-entries", 512, flags=FOREIGN, doc=""),
-    integer("set-max-listpack-entries", 128, flags=FOREIGN, doc=""),
-    integer("set-max-listpack-value", 64, flags=FOREIGN, doc=""),
     memory("hll-sparse-max-bytes", 3000, flags=FOREIGN, doc=""),
     boolean("vset-force-single-threaded-execution", False, flags=FOREIGN, doc=""),
 )  # fmt: skip

@@ -29,7 +29,7 @@ cdef class ValueType:
     cpdef bytes encoding(self, bytes key, object value, int hint)
     cpdef int moved_hint(self, bytes key, object value, int hint) except -1
     cpdef object copy(self, object value)
-    cpdef int rdb_type(self, int version) except -1
+    cpdef int rdb_type(self, object value, int version) except -1
     cpdef int save(self, object writer, object value) except -1
     cpdef object loader(self, object window, object options)
     cpdef int rewrite(self, object writer, bytes key, object value) except -1

@@ -80,8 +80,8 @@ cdef class ValueType:
 
     # --- In files --------------------------------------------------------------------------------------------------
 
-    cpdef int rdb_type(self, int version) except -1:
-        """The type byte in an RDB stream of this version of the format."""
+    cpdef int rdb_type(self, object value, int version) except -1:
+        """The type byte of a value in an RDB stream of this version of the format."""
         return self.rdb_types[0]
 
     cpdef int save(self, object writer, object value) except -1:

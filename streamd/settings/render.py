@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from operator import itemgetter
 
 from streamd.settings.table import GROUPS, Setting
 
@@ -43,7 +44,7 @@ FOREIGN = """\
 def render_conf() -> str:
     """conf/streamd.conf: every setting with its meaning and its default, commented out where it has no effect."""
     parts = [HEAD]
-    for title, rows in GROUPS.items():
+    for title, rows in filter(itemgetter(1), GROUPS.items()):
         parts.append(f"\n# --- {title} {'-' * (WIDTH - len(title) - 7)}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(row.name for row in rows)
@@ -80,7 +81,7 @@ def render_markdown() -> str:
         "In a configuration file, on the command line (`--name value`), and with CONFIG SET unless a row says *at start*."
         " *Planned* settings are accepted and reported by CONFIG GET, but have no effect yet.\n",
     ]
-    for title, rows in GROUPS.items():
+    for title, rows in filter(itemgetter(1), GROUPS.items()):
         parts.append(f"\n## {title}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(f"`{row.name}`" for row in rows)

@@ -56,7 +56,7 @@ cdef class RdbWriter:
     cpdef int put_bytes(self, bytes text) except -1
     cdef bint put_number(self, const uint8_t *data, size_t size) except -1
     cdef bint put_compressed(self, const uint8_t *data, size_t size) except -1
-    cdef int put_type(self, ValueType type) except -1
+    cdef int put_type(self, ValueType type, object value) except -1
     cdef int lose(self, str what) except -1
     cdef int put_head(self, long long now_ms, object used_memory) except -1
     cdef int put_libraries(self, object libraries) except -1

@@ -165,8 +165,8 @@ cdef class RdbWriter:
 
     # --- Values -----------------------------------------------------------------------------------------------------
 
-    cdef int put_type(self, ValueType type) except -1:
-        return self.put_byte(<uint8_t>type.rdb_type(self.version))
+    cdef int put_type(self, ValueType type, object value) except -1:
+        return self.put_byte(<uint8_t>type.rdb_type(value, self.version))
 
     cdef int lose(self, str what) except -1:
         self.losses[what] = self.losses.get(what, 0) + 1
@@ -236,7 +236,7 @@ cdef class RdbWriter:
             self.put_byte(OP_FREQUENCY)
             self.put_byte(record.uses)
         type = type_at(record.type_number)
-        self.put_type(type)
+        self.put_type(type, record.value)
         self.put_bytes(record.key)
         type.save(self, record.value)
         self.keys_written += 1
@@ -288,7 +288,7 @@ def dump_value(value, options=None):
     """
     cdef ValueType type = type_at(number_of(value))
     cdef RdbWriter writer = RdbWriter(None, options)
-    writer.put_type(type)
+    writer.put_type(type, value)
     type.save(writer, value)
     return writer.finish_payload()
 

@@ -49,7 +49,7 @@ cdef class StreamType(ValueType):
     cpdef object copy(self, object value):
         return (<Stream?>value).copy()
 
-    cpdef int rdb_type(self, int version) except -1:
+    cpdef int rdb_type(self, object value, int version) except -1:
         return rdb_type_of(version)
 
     cpdef int save(self, object writer, object value) except -1:

@@ -1,0 +1,13 @@
+from typing import Any, final
+
+from streamd.core.capability import Capability
+
+@final
+class SetLimits(Capability):
+    @property
+    def max_integers(self) -> int: ...
+    @property
+    def max_members(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    def __init__(self, host: Any) -> None: ...
