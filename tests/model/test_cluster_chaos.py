@@ -43,6 +43,10 @@ def test_nodes_with_old_files_catch_up() -> None:
     check(partial(SHORT, old_files=True), range(10))
 
 
+def test_what_operators_do_is_agreed_on() -> None:
+    check(partial(SHORT, operators=True), range(20))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(0, 3000, 100))
@@ -52,7 +56,9 @@ def test_promises_hold_through_many_faults(first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("scenario", [play_storms, play_partition, partial(play, old_files=True)])
+@pytest.mark.parametrize(
+    "scenario", [play_storms, play_partition, partial(play, old_files=True), partial(play, operators=True)]
+)
 def test_promises_hold_in_many_scenarios(scenario: Scenario) -> None:
     check(scenario, range(100, 300))
 
@@ -73,18 +79,11 @@ def find(scenario: Scenario, bug: str, limit: int) -> None:
         (SHORT, "EpochReused", 20),
         (SHORT, "EpochNotSaved", 40),
         (SHORT, "FailOnOneReport", 20),
+        (play, "UpdateIgnored", 30),
         (play_storms, "VoteForAnybody", 5),
+        (play_storms, "VoteNotSynced", 20),
+        (play_storms, "VoteNotSaved", 60),
     ],
 )
-def test_a_bug_is_found_soon(scenario: Scenario, bug: str, limit: int) -> None:
+def test_a_bug_is_found(scenario: Scenario, bug: str, limit: int) -> None:
     find(scenario, bug, limit)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("scenario", "bug"),
-    [(play_storms, "VoteNotSaved"), (play_storms, "VoteNotSynced"), (play, "UpdateIgnored")],
-)
-def test_a_bug_is_found(scenario: Scenario, bug: str) -> None:
-    find(scenario, bug, 150)

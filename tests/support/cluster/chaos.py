@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.nodes_conf import NodesFileError
+from streamd.cluster.bus.slots import slots_of
+from streamd.errors import CommandError
 
 from .promises import Promises
 from .simulation import NODE_TIMEOUT_MS, SimulatedNode, Simulation
@@ -44,7 +47,7 @@ class Outcome:
 class Chaos:
     """Faults, each a method; `happen` does one of them."""
 
-    def __init__(self, simulation: Simulation, *, old_files: bool) -> None:
+    def __init__(self, simulation: Simulation, *, old_files: bool = False, operators: bool = False) -> None:
         self._simulation = simulation
         self._network = simulation.network
         self._random = Random(simulation.seed + 1)
@@ -65,6 +68,9 @@ class Chaos:
         }
         if old_files:
             faults[self.restart_with_old_file] = 4
+        self._operators = operators
+        if operators:
+            faults |= {self.move_slots: 8, self.take_over: 3, self.bump: 2}
         self._faults, self._weights = [*faults], [*faults.values()]
 
     def happen(self) -> None:
@@ -209,27 +215,65 @@ class Chaos:
                 self._note(f"{node.index} is asked to take over {mode}")
                 self._simulation.do(node, lambda core: core.fail_over(mode))
 
+    def move_slots(self) -> None:
+        """As redis-cli does it: if the target knows the epoch of the source, which is why nodes must agree before it begins."""
+        owners = [node for node in self._up() if node.live.state.myself.slots]
+        if len(owners) < 2:
+            return
+        source, target = self._random.sample(owners, 2)
+        source_id, target_id = (node.live.state.myself.id for node in (source, target))
+        known = target.live.state.find(source_id)
+        if known is None or known.config_epoch < source.live.state.myself.config_epoch:
+            return
+        for slot in self._random.sample(slots_of(source.live.state.myself.slots), 1):
+            self._note(f"slot {slot} moves from {source.index} to {target.index}")
+            with suppress(CommandError):
+                self._simulation.do(target, lambda core, slot=slot: core.set_slot_importing(slot, source_id))
+                self._simulation.do(source, lambda core, slot=slot: core.set_slot_migrating(slot, target_id))
+                self._simulation.do(target, lambda core, slot=slot: core.set_slot_node(slot, target_id, 0))
+                if target.is_up:
+                    self._simulation.do(source, lambda core, slot=slot: core.set_slot_node(slot, target_id, 0))
+
+    def take_over(self) -> None:
+        replicas = [node for node in self._up() if node.live.state.myself.primary is not None]
+        if replicas:
+            node = self._random.choice(replicas)
+            self._note(f"{node.index} takes over without a vote")
+            self._simulation.do(node, lambda core: core.fail_over("takeover"))
+
+    def bump(self) -> None:
+        if self._up():
+            node = self._random.choice(self._up())
+            self._note(f"{node.index} takes an epoch")
+            self._simulation.do(node, lambda core: core.bump_epoch())
+
     def end(self) -> None:
         """Nothing goes wrong any more, except that two owners of a slot cannot talk to each other: other nodes must tell them."""
         self.heal()
         for node in self._simulation.nodes:
             node.stalled_until = 0.0
             self._simulation.restart(node)
-        if contested := self._simulation.contested():
+        # Two that took the same epoch without a vote must meet: only they notice.
+        if (contested := self._simulation.contested()) and not self._operators:
             one, other = self._random.choice(contested)
             self._note(f"{one.index} and {other.index} remain cut")
             self._network.cut(one, other)
 
 
 def play(
-    seed: int, core_type: type[ClusterCore] = ClusterCore, *, faults: int = 20, old_files: bool = False
+    seed: int,
+    core_type: type[ClusterCore] = ClusterCore,
+    *,
+    faults: int = 20,
+    old_files: bool = False,
+    operators: bool = False,
 ) -> Outcome:
     """One cluster from its start through some faults until it works again."""
     chance = Random(seed)
     simulation = Simulation(seed, core_type)
-    promises = Promises(simulation)
+    promises = Promises(simulation, elections_only=not operators)
     simulation.start(primaries=chance.choice((3, 3, 4, 5)), replicas=chance.choice((1, 1, 2)))
-    chaos = Chaos(simulation, old_files=old_files)
+    chaos = Chaos(simulation, old_files=old_files, operators=operators)
     for _ in range(faults):
         chaos.happen()
         simulation.run(10 ** chance.uniform(1, 3.7))
@@ -258,7 +302,7 @@ def play_storms(seed: int, core_type: type[ClusterCore] = ClusterCore, *, storms
     simulation = Simulation(seed, core_type)
     promises = Promises(simulation)
     simulation.start(primaries=5, replicas=1)
-    chaos = Chaos(simulation, old_files=False)
+    chaos = Chaos(simulation)
     for _ in range(storms):
         chaos.storm()
         chaos.end()
@@ -319,10 +363,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="play this one, and print what happens")
     parser.add_argument("--scenario", choices=[*SCENARIOS], default="play", help="default: play")
     parser.add_argument("--old-files", action="store_true", help="restart nodes with old files, too")
+    parser.add_argument("--operators", action="store_true", help="move slots and take epochs without votes, too")
     parser.add_argument("--bug", choices=[*BUGS], help="plant a bug")
     arguments = parser.parse_args()
     core_type = BUGS[arguments.bug] if arguments.bug else ClusterCore
-    options = {"old_files": True} if arguments.old_files else {}
+    options = {name: True for name in ("old_files", "operators") if getattr(arguments, name)}
     scenario = SCENARIOS[arguments.scenario]
     if arguments.seed is not None:
         outcome = scenario(arguments.seed, core_type, **options)

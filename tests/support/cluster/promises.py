@@ -19,14 +19,16 @@ class Promises:
 
     - a node votes twice in one epoch, over any number of restarts
     - the current epoch of a node, or its own config epoch, goes back: within its life or over a restart
-    - two nodes own a slot in one config epoch, at the same time or one after the other
+    - two nodes own a slot in one config epoch, at the same time or one after the other; only if `elections_only`, for
+      operators can have nodes take epochs without a vote
     - a node is called failed though no majority of the primaries with slots suspected it lately
 
     A node that was given an old nodes.conf has broken its promises by that: what it does is not judged any more.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, *, elections_only: bool = True) -> None:
         self._simulation = simulation
+        self._elections_only = elections_only
         self._votes: dict[tuple[int, int], int] = {}  # (voter, epoch) -> candidate
         self._current_epochs: dict[int, int] = {}  # the greatest one that a node has sent
         self._config_epochs: dict[int, int] = {}
@@ -48,7 +50,7 @@ class Promises:
             return
         if isinstance(action, actions.Send):
             self._check_packet(node, action)
-        elif action is None:
+        elif action is None and self._elections_only:
             self._check_claims(node)
 
     def _fail(self, text: str) -> None:
