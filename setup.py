@@ -35,11 +35,12 @@ DIRECTIVES = {"auto_pickle": False, "binding": False}
 OPTIMIZATION = {
     "-O3": (
         "arrow.decode", "arrow.encode", "arrow.text", "core.client", "core.dispatch", "core.output", "core.turn",
-        "engine.arena", "engine.listpack", "engine.listpack_edit", "engine.rax", "engine.table",
-        "persistence.aof.buffer", "persistence.rdb.lzf", "persistence.rdb.window", "protocol.doubles",
-        "protocol.reply", "protocol.request", "protocol.request_bytes",
-        "values.sets.combine", "values.sets.intset", "values.sets.sadd", "values.sets.set_value", "values.sets.spop",
-        "values.streams.delivery",
+        "engine.arena", "engine.counted_tree", "engine.listpack", "engine.listpack_edit", "engine.rax", "engine.table",
+        "persistence.aof.buffer", "persistence.rdb.lzf", "persistence.rdb.window", "protocol.doubles", "protocol.reply",
+        "protocol.request", "protocol.request_bytes", "values.sets.combine", "values.sets.intset", "values.sets.sadd",
+        "values.sets.set_value", "values.sets.spop", "values.sorted_sets.access", "values.sorted_sets.bounds",
+        "values.sorted_sets.large", "values.sorted_sets.packed", "values.sorted_sets.sorted_set",
+        "values.sorted_sets.zadd", "values.sorted_sets.zrange", "values.sorted_sets.zscore", "values.streams.delivery",
         "values.streams.entry_replies", "values.streams.group", "values.streams.loading", "values.streams.node_check",
         "values.streams.pel", "values.streams.stream", "values.streams.xack", "values.streams.xadd_xtrim",
         "values.streams.xclaim", "values.streams.xpending", "values.streams.xrange", "values.streams.xread",

@@ -103,10 +103,8 @@ def ip_address(text: str) -> str | None:
 
 
 TYPES = (
-    *(integer(f"{name}-max-listpack-entries", default, flags=FOREIGN, aliases=f"{name}-max-ziplist-entries", doc="")
-      for name, default in (("hash", 512), ("zset", 128))),
-    *(memory(f"{name}-max-listpack-value", 64, flags=FOREIGN, aliases=f"{name}-max-ziplist-value", doc="")
-      for name in ("hash", "zset")),
+    integer("hash-max-listpack-entries", 512, flags=FOREIGN, aliases="hash-max-ziplist-entries", doc=""),
+    memory("hash-max-listpack-value", 64, flags=FOREIGN, aliases="hash-max-ziplist-value", doc=""),
     integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=FOREIGN, aliases="list-max-ziplist-size", doc=""),
     integer("list-compress-depth", 0, hi=INT32_MAX, flags=FOREIGN, doc=""),
     memory("hll-sparse-max-bytes", 3000, flags=FOREIGN, doc=""),

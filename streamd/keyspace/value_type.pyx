@@ -78,6 +78,12 @@ cdef class ValueType:
         """A value that shares nothing with `value` that changes."""
         return value
 
+    def scores(self, value):
+        """Members with scores, for the commands that combine sorted sets: an iterator of pairs; None: it has none."""
+
+    def score_of(self, value, bytes member not None):
+        """The score of one member of a value that has such, or None."""
+
     # --- In files --------------------------------------------------------------------------------------------------
 
     cpdef int rdb_type(self, object value, int version) except -1:

@@ -132,7 +132,6 @@ def test_types_of_redis_that_streamd_does_not_have(oracle: Oracle, tmp_path: Pat
         for size in (3, 400):
             members = [f"m{i}" for i in range(size)]
             wire.call("RPUSH", f"list-{size}", *members, "x" * 9000)
-            wire.call("ZADD", f"sorted-{size}", *(word for m in members for word in ("1.5", m)))
             wire.call("HSET", f"hash-{size}", *(word for m in members for word in (m, "v" * 30)))
             if oracle.version >= (7, 4):
                 wire.call("HSET", f"expiring-{size}", *(word for m in members for word in (m, "v" * 30)))
