@@ -40,6 +40,7 @@ def make_context(resp: int = 2, now_ms: int = START_MS, **config: Any) -> Handle
             "proto_max_bulk_len": 512 * 1024 * 1024,
             "stream_node_max_bytes": 4096,
             "stream_node_max_entries": 100,
+            "lazyfree_lazy_server_del": False,
             "lazyfree_lazy_user_flush": False,
         }
         | config
