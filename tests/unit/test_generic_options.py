@@ -12,12 +12,13 @@ import hiredis
 import pytest
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 
+from streamd.core.scans import parse_cursor
 from streamd.core.spec import table
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
-from streamd.keyspace.commands.keys import ExpireOptions, ScanOptions, parse_cursor
+from streamd.keyspace.commands.keys import ExpireOptions, ScanOptions
+from streamd.long_double import LongDouble
 from streamd.serve.families import load_all
 from streamd.values.streams.stream import Stream
-from streamd.values.strings.long_double import LongDouble
 from streamd.values.strings.set_options import SetOptions, expiry_at_ms
 
 load_all()

@@ -5,7 +5,6 @@ Behaviour: Redis 8.6, as seen on a running server.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from streamd.core.args import database_index
 from streamd.core.args import integer as read_integer
 from streamd.core.context import BlockRequest, Context
 from streamd.core.help import declare_help
+from streamd.core.scans import parse_cursor
 from streamd.core.spec import (
     KeysAt,
     command,
@@ -36,13 +36,13 @@ from streamd.errors import (
     invalid_expire_time,
     printable,
 )
-from streamd.integers import INT64_MAX, UINT64_MAX
+from streamd.integers import INT64_MAX
 from streamd.keyspace.commands.freeing import Freeing
 from streamd.keyspace.database import Database
 from streamd.keyspace.key_record import ACCESS_MODES, KeyRecord
 from streamd.keyspace.value_type import type_of
 
-__all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor"]
+__all__ = ["ExpireOptions", "ScanOptions", "database_at"]
 
 
 SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
@@ -50,7 +50,6 @@ SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
 
 # --- Shared by the handlers ------------------------------------------------------------------------------------------
 
-INVALID_CURSOR = "ERR invalid cursor"
 SAME_OBJECTS = "ERR source and destination objects are the same"
 
 
@@ -121,26 +120,6 @@ def dbsize(ctx: Context, args: list[bytes]) -> None:
 def keys_(ctx: Context, args: list[bytes]) -> None:
     found = ctx.db.keys()
     ctx.reply.bulk_array(found if args[1] == b"*" else list(filter(Glob(args[1]).match, found)))
-
-
-_CURSOR = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
-
-
-def parse_cursor(text: bytes) -> int:
-    """The cursor of a scan; CommandError when it is not a valid one.
-
-    Read like C's strtoull, with all its quirks: leading white space, a sign, and a negative number that is not in
-    canonical form counts down from 2**64. A zero byte ends the text.
-    """
-    text = text.partition(b"\0")[0]
-    found = _CURSOR.fullmatch(text)
-    if found is None or len(digits := found[2].lstrip(b"0")) > 20:
-        raise CommandError(INVALID_CURSOR)
-    number = int(digits or b"0")
-    is_negative = found[1] == b"-"
-    if number > UINT64_MAX or (is_negative and number <= INT64_MAX + 1 and text == b"-%d" % number != b"-0"):
-        raise CommandError(INVALID_CURSOR)
-    return -number & UINT64_MAX if is_negative else number
 
 
 class ScanOptions(NamedTuple):

@@ -30,9 +30,9 @@ read no more than was added, and back-lengths of listpacks are those of 8.8 (see
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int
+from streamd.engine.listpack cimport LP_HEADER, lp_bytes, lp_get_int
 from streamd.engine.rax cimport rax_first, rax_higher, store_be64
-from streamd.heap cimport free as heap_free
+from streamd.persistence.rdb.listpacks cimport put_listpack
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport (
@@ -96,26 +96,9 @@ cdef int put_nodes(RdbWriter writer, int type, Stream stream) except -1:
         elif has_live(node):
             writer.put_byte(16)
             writer.put_raw(node.key, 16)
-            put_narrow(writer, node.lp)
+            put_listpack(writer, node.lp)
         node = <StreamNode *>rax_higher(&stream.nodes, node.key)
     return 0
-
-
-cdef int put_narrow(RdbWriter writer, const uint8_t *lp) except -1:
-    """Write a listpack with the back-lengths of Redis 8.8."""
-    cdef uint8_t *converted = NULL
-    cdef size_t size = lp_bytes(lp)
-    cdef int done = 0
-    if size >= LP_SHORTEST_CONVERTED:
-        done = lp_convert(lp, size, True, &converted, &size)
-    if done < 0:
-        raise MemoryError
-    if done == 0:
-        return writer.put_string(lp, lp_bytes(lp))
-    try:
-        return writer.put_string(converted, size)
-    finally:
-        heap_free(converted)
 
 
 cdef int put_group(RdbWriter writer, int type, Group group, uint64_t entries_added) except -1:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from streamd.core.args import integer as read_integer
 from streamd.errors import CommandError, NotIntegerError
 from streamd.integers import INT64_MAX, INT64_MIN
-from streamd.values.strings.long_double import GREATEST, LongDouble
+from streamd.long_double import GREATEST, LongDouble
 
 __all__ = ["Number", "Range", "number_text", "read_number", "rounded"]
 

@@ -428,7 +428,7 @@ def msetex(ctx: Context, args: list[bytes]) -> None:
     args=(key(), double("increment")),
 )  # fmt: skip
 def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
-    from streamd.values.strings.long_double import LongDouble
+    from streamd.long_double import LongDouble
 
     present = find_string_for_write(ctx, args[1])
     number = LongDouble() if present is None else LongDouble.parse(present)
