@@ -254,7 +254,7 @@ class UnsupportedValueError(CorruptFileError):
         name = one_line(key)
         article = "an" if type_name[0] in "aeiou" else "a"
         found = f"{article} {type_name} at key '{name}' of database {database}"
-        super().__init__(file, offset, "a stream or a string", found)
+        super().__init__(file, offset, "a value of a type that is supported", found)
         self.database = database
         self.key = key
         self.type_name = type_name

@@ -8,13 +8,11 @@ from __future__ import annotations
 __all__ = ["FOREIGN_COMMANDS"]
 
 _NAMES = """
-    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush geoadd geodist geohash geopos
-    georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit hdel hexists
-    hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist
-    hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert
-    llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug pfmerge pfselftest
-    restore-asking rpop rpoplpush rpush rpushx setbit sort sort_ro trimslots vadd vcard vdim vemb vgetattr vinfo
-    vismember vlinks vrandmember vrange vrem vsetattr vsim
+    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush geoadd geodist geohash
+    geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit
+    lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug
+    pfmerge pfselftest restore-asking rpop rpoplpush rpush rpushx setbit sort sort_ro trimslots vadd vcard
+    vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim
 """
 
 FOREIGN_COMMANDS = frozenset(_NAMES.split())

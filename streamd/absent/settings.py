@@ -103,8 +103,6 @@ def ip_address(text: str) -> str | None:
 
 
 TYPES = (
-    integer("hash-max-listpack-entries", 512, flags=FOREIGN, aliases="hash-max-ziplist-entries", doc=""),
-    memory("hash-max-listpack-value", 64, flags=FOREIGN, aliases="hash-max-ziplist-value", doc=""),
     integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=FOREIGN, aliases="list-max-ziplist-size", doc=""),
     integer("list-compress-depth", 0, hi=INT32_MAX, flags=FOREIGN, doc=""),
     memory("hll-sparse-max-bytes", 3000, flags=FOREIGN, doc=""),

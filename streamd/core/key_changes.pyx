@@ -7,6 +7,7 @@ them one test of a flag.
     events         of the classes in `wanted` go to `publisher`
     touched keys   go to `observers`, if there are any: transactions (WATCH) and client-side caching
     removed keys   expired or evicted: a DEL is propagated, so that files and replicas need no clock of their own
+    reduced values a part has expired: so is a command that removes it
 """
 
 from streamd.core.capability cimport Capability
@@ -48,7 +49,10 @@ cdef class KeyChanges(KeyspaceListener):
     cpdef int key_removed(self, object db, bytes key) except -1:
         if self.wants_touched:
             self.removed = key
-        self.effects.add(db.index, [b"DEL", key], EVERYWHERE)
+        return self.value_reduced(db, [b"DEL", key])
+
+    cpdef int value_reduced(self, object db, list effect) except -1:
+        self.effects.add(db.index, effect, EVERYWHERE)
         if self.host.executing is None:
             self.effects.finish_unit()  # outside any command: a unit of its own
         return 0

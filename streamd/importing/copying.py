@@ -57,7 +57,7 @@ class Dumped:
 
 
 def copy_keys(source: Peer, target: Peer, databases: Collection[int], progress: Callable[[Copied], None]) -> Copied:
-    """Copy all streams and strings of some databases, under the same numbers; they replace keys of the same name.
+    """Copy all keys of supported types of some databases, under the same numbers; they replace keys of the same name.
 
     progress  told after each batch; what it raises ends the copying between two batches
     Raises ImportFailedError.

@@ -157,7 +157,7 @@ class _Import:
         release = info.get("server_name", "redis").capitalize()
         self.screen.line(
             f"The source is {release} {info.get('valkey_version', info['redis_version'])}: "
-            f"{found.supported:,} streams and strings in {len(databases)} database{plural(len(databases))}"
+            f"{found.supported:,} keys in {len(databases)} database{plural(len(databases))}"
         )
         lines = [*found.lines()]
         if lines:

@@ -6,6 +6,7 @@ cimport cython
 from streamd.keyspace.accesses cimport Accesses
 from streamd.keyspace.key_record cimport KeyRecord
 from streamd.keyspace.listener cimport KeyspaceListener
+from streamd.keyspace.timed_values cimport TimedValue, TimedValues
 
 
 cdef enum:
@@ -26,6 +27,8 @@ cdef class Database(Accesses):
     cdef int size_rows                    # types that there is room for in `sizes`
     cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` records
     cdef Py_ssize_t container_count
+    cdef TimedValues timed                # values that are due at a time of their own; None: there have been none
+    cdef public long long expired_parts   # of values, removed because their time had come
     cdef public long long hits            # lookups for reading that found their key
     cdef public long long misses          # ... and that did not
     cdef public long long expired_keys    # keys removed because their time had come
@@ -60,6 +63,8 @@ cdef class Database(Accesses):
     cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1
     cpdef bint persist(self, bytes key) except -1
+    cdef int retime(self, bytes key, TimedValue value, long long at_ms) except -1    # -1: never due
+    cpdef long long run_timed(self, long long limit) except -1       # at most `limit` steps; how many
     cpdef long long expire_due(self, long long limit) except -1      # removes at most `limit` keys; how many
     cpdef bint rename(self, bytes key, bytes new_key) except -1
     cpdef bint move(self, bytes key, Database target) except -1
@@ -83,6 +88,7 @@ cdef class Database(Accesses):
     cdef int insert(self, KeyRecord record) except -1
     cdef int make_way(self, bytes key) except -1
     cdef int take_out(self, KeyRecord record) except -1
+    cdef int resized(self, int number, Py_ssize_t before, Py_ssize_t after) except -1
     cdef Py_ssize_t *sizes_of(self, int number) except NULL
     cdef KeyRecord add_typed(self, bytes key, object value, int number)
     cdef int overwrite(self, KeyRecord record, object value, int number) except -1

@@ -31,6 +31,8 @@ so a scan ends even when keys are added all the time.
 Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
 counts as missing then, and is removed by the first that meets it, or by expire_due.
 
+Values may have something to do at a time of their own, as hashes do whose fields expire: see timed_values.pyx.
+
 Records are in key_record.pyx, the heap of deadlines in deadlines.pyx, what is noted of accesses in accesses.pyx, and
 what is reported to the server in listener.pyx.
 
@@ -58,12 +60,13 @@ from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
     EVENT_TYPE_CHANGED, KeyspaceListener,
 )
-from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, type_at
+from streamd.keyspace.timed_values cimport TimedValue, TimedValues
+from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_class as class_of, type_at
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
-__all__ = ["Database", "has_due", "total_counts", "with_keys"]
+__all__ = ["Database", "has_due", "has_timed_due", "total_counts", "with_keys"]
 
 cdef enum:
     CHUNK_BITS = 12
@@ -172,10 +175,23 @@ cdef class Database:
     cdef int weigh(self, KeyRecord record, int sign) except -1:
         """Count the memory of a record, with its key and value, in (1) or out (-1)."""
         cdef int size_class = NO_SIZE
-        cdef Py_ssize_t weight = type_at(record.type_number).weigh(record.value, &size_class)
+        cdef ValueType type = type_at(record.type_number)
+        cdef Py_ssize_t weight = type.weigh(record.value, &size_class)
         if size_class != NO_SIZE:
             self.sizes_of(record.type_number)[size_class] += sign
+        if type.is_timed:
+            self.retime(record.key, <TimedValue?>record.value, type.due(record.value) if sign > 0 else -1)
         self.object_bytes += sign * (RECORD_BYTES + <Py_ssize_t>object_size(record.key) + weight)
+        return 0
+
+    cdef int resized(self, int number, Py_ssize_t before, Py_ssize_t after) except -1:
+        """A value of a type with a number has changed its size."""
+        cdef Py_ssize_t *sizes
+        cdef int old = class_of(before), new = class_of(after)
+        if old != new:
+            sizes = self.sizes_of(number)
+            sizes[old] -= 1
+            sizes[new] += 1
         return 0
 
     cdef Py_ssize_t *sizes_of(self, int number) except NULL:
@@ -601,6 +617,39 @@ cdef class Database:
             return 0
         return max(0, self.deadline_sum // self.deadline_count - self.now_ms)
 
+    # --- Values with a time of their own ---------------------------------------------------------------------------
+
+    cdef int retime(self, bytes key, TimedValue value, long long at_ms) except -1:
+        """Let a value of this database be due at a Unix time in ms; -1: never."""
+        if at_ms >= 0:
+            if self.timed is None:
+                self.timed = TimedValues.__new__(TimedValues)
+            self.timed.put(value, key, at_ms)
+        elif value.timed_place:
+            self.timed.drop(value)
+        return 0
+
+    cpdef long long run_timed(self, long long limit) except -1:
+        """Let values do what is due, the longest overdue first, in at most `limit` steps; how many they were."""
+        cdef long long done = 0, at_ms
+        cdef TimedValue value
+        while done < limit and self.timed is not None and self.timed.count and self.timed.heap[0].at_ms < self.now_ms:
+            value = <TimedValue>self.timed.heap[0].value
+            at_ms = self.timed.heap[0].at_ms
+            done += type_at(number_of(value)).act(self, value.timed_key, value, limit - done)
+            assert done or not value.timed_place or self.timed.heap[value.timed_place - 1].at_ms > at_ms, "it goes on"
+        return done
+
+    @property
+    def timed_values(self):
+        """Values that are due at a time of their own."""
+        return 0 if self.timed is None else self.timed.count
+
+    @property
+    def next_timed_ms(self):
+        """When the first of them is due, as Unix time in ms; -1 when there is none."""
+        return self.timed.heap[0].at_ms if self.timed is not None and self.timed.count else -1
+
     # --- All keys ------------------------------------------------------------------------------------------------
 
     def keys(self):
@@ -683,6 +732,7 @@ cdef class Database:
         self.object_bytes = 0
         self.size_rows = 0
         self.container_count = -1
+        self.timed = None
         self.trash.release(self.take_deadlines(), 0)
         self.signal_all()
         self.trash.add(remains)
@@ -700,6 +750,7 @@ cdef class Database:
         self.deadline_count, other.deadline_count = other.deadline_count, self.deadline_count
         self.deadline_room, other.deadline_room = other.deadline_room, self.deadline_room
         self.deadline_sum, other.deadline_sum = other.deadline_sum, self.deadline_sum
+        self.timed, other.timed = other.timed, self.timed
         self.object_bytes, other.object_bytes = other.object_bytes, self.object_bytes
         self.sizes, other.sizes = other.sizes, self.sizes
         self.size_rows, other.size_rows = other.size_rows, self.size_rows
@@ -755,6 +806,7 @@ cdef class Database:
         cdef Py_ssize_t expiring = 0
         cdef long long weight = 0
         cdef int size_class
+        cdef Py_ssize_t timed = 0
         cdef list sizes = [0] * SIZE_CLASSES * self.size_rows
         total = 0
         assert self.count == sum([len(shard) for shard in self.shards if shard is not None])
@@ -770,6 +822,11 @@ cdef class Database:
                 size_class = NO_SIZE
                 weight += RECORD_BYTES + object_size(record.key)
                 weight += type_at(record.type_number).weigh(record.value, &size_class)
+                if type_at(record.type_number).is_timed and type_at(record.type_number).due(record.value) >= 0:
+                    timed += 1
+                    assert self.timed.heap[(<TimedValue>record.value).timed_place - 1].at_ms == type_at(
+                        record.type_number).due(record.value)
+                    assert (<TimedValue>record.value).timed_key == record.key
                 if size_class != NO_SIZE:
                     sizes[record.type_number * SIZE_CLASSES + size_class] += 1
                 at += 1
@@ -785,6 +842,9 @@ cdef class Database:
         assert total == self.deadline_sum
         assert weight == self.object_bytes
         assert sizes == [self.sizes[at] for at in range(len(sizes))], "values are counted by their size"
+        if self.timed is not None:
+            self.timed.check_invariants()
+        assert timed == self.timed_values
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
 
@@ -820,4 +880,14 @@ def has_due(list databases not None, long long now_ms):
     for db in databases:
         db.now_ms = now_ms
         found |= db.deadline_count and db.deadlines[0].at_ms < now_ms
+    return found
+
+
+def has_timed_due(list databases not None, long long now_ms):
+    """Bring the time of all databases up to date; whether a value of theirs has something to do by then."""
+    cdef Database db
+    cdef bint found = False
+    for db in databases:
+        db.now_ms = now_ms
+        found |= db.timed is not None and db.timed.count and db.timed.heap[0].at_ms < now_ms
     return found

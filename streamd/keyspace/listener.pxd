@@ -26,5 +26,6 @@ cdef class KeyspaceListener:
     cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1
     cpdef int key_touched(self, object db, bytes key) except -1       # its value or expiry changed, or it was removed
     cpdef int key_removed(self, object db, bytes key) except -1       # by the server itself: expired or evicted
+    cpdef int value_reduced(self, object db, list effect) except -1   # ... a part of a value; by the command `effect`
     cpdef int flushing(self, object db) except -1                     # all keys are about to be removed
     cpdef int swapping(self, object db, object other) except -1       # two databases are about to be exchanged

@@ -24,6 +24,9 @@ cdef class KeyspaceListener:
     cpdef int key_removed(self, object db, bytes key) except -1:
         return 0
 
+    cpdef int value_reduced(self, object db, list effect) except -1:
+        return 0
+
     cpdef int flushing(self, object db) except -1:
         return 0
 

@@ -15,6 +15,7 @@ cdef class ValueType:
     cdef readonly bytes name              # as TYPE reports it
     cdef readonly type value_class        # what its values are: instances of this class and of no class below it
     cdef readonly bint frees_slowly       # a large value is passed to LazyFree: it has free_effort() and detach()
+    cdef readonly bint is_timed           # its values are TimedValues: they may be due at a time of their own
     cdef readonly str sizes_name          # in INFO keysizes, of the counts of values by size; None: not counted
     cdef readonly tuple rdb_types         # type bytes of an RDB stream that `loader` reads
     cdef readonly tuple annotations       # kinds of annotations in an append-only file that `restore_state` reads
@@ -27,6 +28,8 @@ cdef class ValueType:
     cpdef long long memory(self, object value) except -1
     cpdef long long serialized_length(self, object value) except -1
     cpdef bytes encoding(self, bytes key, object value, int hint)
+    cpdef long long due(self, object value) except? -2
+    cpdef long long act(self, object db, bytes key, object value, long long limit) except -1
     cpdef int moved_hint(self, bytes key, object value, int hint) except -1
     cpdef object copy(self, object value)
     cpdef int rdb_type(self, object value, int version) except -1

@@ -27,17 +27,20 @@ cdef class ValueType:
     name          as TYPE reports it
     value_class   the Python class of its values
     frees_slowly  large values are freed in the background: they have `free_effort()` and `detach()`, see LazyFree
+    is_timed      its values are TimedValues, and `due` says when a value is due
     sizes_name    what INFO keysizes calls the counts of its values by `size`; None: they are not counted
     rdb_types     type bytes of values in RDB streams
     annotations   kinds of the annotations that `rewrite` writes
     families      names of the modules that declare its commands
     """
 
-    def __init__(self, bytes name not None, type value_class not None, *, bint frees_slowly=False, str sizes_name=None,
-                 tuple rdb_types not None=(), tuple annotations not None=(), tuple families not None=()):
+    def __init__(self, bytes name not None, type value_class not None, *, bint frees_slowly=False, bint is_timed=False,
+                 str sizes_name=None, tuple rdb_types not None=(), tuple annotations not None=(),
+                 tuple families not None=()):
         self.name = name
         self.value_class = value_class
         self.frees_slowly = frees_slowly
+        self.is_timed = is_timed
         self.sizes_name = sizes_name
         self.rdb_types = rdb_types
         self.annotations = annotations
@@ -83,6 +86,14 @@ cdef class ValueType:
 
     def score_of(self, value, bytes member not None):
         """The score of one member of a value that has such, or None."""
+
+    cpdef long long due(self, object value) except? -2:
+        """When a value has something to do, as Unix time in ms; -1: never. A change is reported by Database.retime."""
+        return -1
+
+    cpdef long long act(self, object db, bytes key, object value, long long limit) except -1:
+        """Do what is due, in at most `limit` steps; how many they were. Then the value is due later, or gone."""
+        raise NotImplementedError
 
     # --- In files --------------------------------------------------------------------------------------------------
 

@@ -584,7 +584,7 @@ class Following(Capability):
         if not self._config.rdb_skip_unsupported:
             raise ReplicationError(
                 f"MASTER {self.host}:{self.port} has sent the command {name}{key}, which is not supported here"
-                f" ({reason}). The link is dropped, and the data remains unchanged. Keep only streams and strings on the"
+                f" ({reason}). The link is dropped, and the data remains unchanged. Keep only types that are supported on the"
                 " primary, or set rdb-skip-unsupported to yes to skip such commands.", is_lasting=True,
             )  # fmt: skip
         if name not in self._skipped:

@@ -404,7 +404,7 @@ class Link:
         except UnsupportedValueError as error:
             raise ReplicationError(
                 f"The snapshot of MASTER {self.place} cannot be loaded: key '{shown(error.key)}' of database"
-                f" {error.database} is a {error.type_name}, and only streams and strings are supported. The old data is"
+                f" {error.database} is a {error.type_name}, a type that is not supported. The old data is"
                 " kept. Remove such keys there, or set rdb-skip-unsupported to yes to leave them out.", is_lasting=True,
             ) from error  # fmt: skip
         except CorruptFileError as error:

@@ -179,7 +179,7 @@ def test_load(reader: Reader) -> None:
 @pytest.mark.real("8.6")
 def test_from_redis_and_back(reader: Reader) -> None:
     reader.start("redis-server --port 6379 --bind 127.0.0.2 --protected-mode no --save ''")
-    keys = [f"HSET session:{at} user ann" for at in range(50)] + [f"SET k:{at} v" for at in range(5000)]
+    keys = [f"RPUSH session:{at} ann" for at in range(50)] + [f"SET k:{at} v" for at in range(5000)]
     keys += ["SELECT 1", *(f"XADD s:{at} * a b" for at in range(101))]
     reader.run("redis-cli -h old-host", "\n".join(keys))
     reader.type(block("docs/migration.md", "mkdir -p /var/lib/streamd"))

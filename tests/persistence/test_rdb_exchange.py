@@ -132,10 +132,6 @@ def test_types_of_redis_that_streamd_does_not_have(oracle: Oracle, tmp_path: Pat
         for size in (3, 400):
             members = [f"m{i}" for i in range(size)]
             wire.call("RPUSH", f"list-{size}", *members, "x" * 9000)
-            wire.call("HSET", f"hash-{size}", *(word for m in members for word in (m, "v" * 30)))
-            if oracle.version >= (7, 4):
-                wire.call("HSET", f"expiring-{size}", *(word for m in members for word in (m, "v" * 30)))
-                wire.call("HPEXPIRE", f"expiring-{size}", "100000", "FIELDS", "2", "m0", "m2")
         wire.call("SETBIT", "bits", "100", "1")
         wire.call("PFADD", "hll", "a", "b")
         wire.call("FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")

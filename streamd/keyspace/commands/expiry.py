@@ -1,19 +1,29 @@
-"""Expiry: removes expired keys that no client accesses."""
+"""Expiry: removes expired keys, and expired parts of values, that no client accesses."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields
-from streamd.keyspace.database import has_due
+from streamd.keyspace.database import has_due, has_timed_due
 from streamd.observe.latency import LatencyMonitor
 
 __all__ = ["Expiry"]
 
 STEP = 100
 """Number of expired keys removed between two readings of the clock."""
+
+PARTS_STEP = 20
+"""Likewise, of parts of values: the fields of a hash."""
+
+SLICE_S = 0.0004
+"""How long values do what is due before clients have their turn."""
+
+PAUSE_S = 0.0012
+"""How long clients have it: the work takes a quarter of the time."""
 
 
 class Expiry(Capability):
@@ -24,8 +34,10 @@ class Expiry(Capability):
 
     info = {
         "stats": (
-            Field("expired_subkeys", 0),
-            Field("expired_subkeys_active", 0),
+            Fields(
+                "expired_subkeys expired_subkeys_active",
+                lambda self: (sum(db.expired_parts for db in self.host.databases), self.expired_parts),
+            ),
             Field("expired_stale_perc", "0.00"),
             Fields(
                 "expired_keys_active expired_time_cap_reached_count expire_cycle_cpu_milliseconds",
@@ -37,17 +49,24 @@ class Expiry(Capability):
     def __init__(self, host: Host) -> None:
         self.host = host
         self.is_on = True
+        self._next_slice: asyncio.TimerHandle | None = None  # of what values have to do
         self._latency = host.get(LatencyMonitor)
         self.reset_statistics()
 
     def reset_statistics(self) -> None:
         self.expired_keys = 0
         """Keys removed because their time had come, not because a client accessed them."""
+        self.expired_parts = 0
+        """Parts of values, likewise."""
         self.cycles_cut = 0
         """How often a cycle ran out of time before it ran out of expired keys."""
         self.cycle_us = 0
         for db in self.host.databases:
-            db.expired_keys = 0
+            db.expired_keys = db.expired_parts = 0
+
+    def close(self) -> None:
+        if self._next_slice is not None:
+            self._next_slice.cancel()
 
     def cron(self, now_ms: int) -> None:
         """Remove expired keys, for at most a quarter of the time between two calls.
@@ -56,8 +75,11 @@ class Expiry(Capability):
         """
         databases = self.host.databases
         dispatcher = self.host.dispatcher
-        is_held = self.host.is_loading or dispatcher.pause or dispatcher.keeps_keys
-        if not self.is_on or is_held or not has_due(databases, now_ms):
+        if self._is_held():
+            return
+        if self._next_slice is None and not dispatcher.is_replica and has_timed_due(databases, now_ms):
+            self._run_values()
+        if not has_due(databases, now_ms):
             return
         if dispatcher.is_replica:
             self.expired_keys += sum(db.expire_own() for db in databases)
@@ -75,3 +97,24 @@ class Expiry(Capability):
         took_us = int((time.monotonic() - started) * 1_000_000)
         self.cycle_us += took_us
         self._latency.add("expire-cycle", took_us // 1000)
+
+    def _is_held(self) -> bool:
+        """Whether nothing may expire by itself now."""
+        dispatcher = self.host.dispatcher
+        is_held = self.host.is_loading or dispatcher.pause or dispatcher.keeps_keys or dispatcher.is_busy
+        return not self.is_on or bool(is_held)
+
+    def _run_values(self) -> None:
+        """Let values do what is due, for a slice of time, and go on after a pause if there is more."""
+        databases = self.host.databases
+        self._next_slice = None
+        if self._is_held() or self.host.dispatcher.is_replica or not has_timed_due(databases, int(time.time() * 1000)):
+            return
+        started = time.monotonic()
+        for db in databases:
+            while done := db.run_timed(PARTS_STEP):
+                self.expired_parts += done
+                if time.monotonic() - started >= SLICE_S:
+                    break
+        self.cycle_us += int((time.monotonic() - started) * 1_000_000)
+        self._next_slice = self.host.loop.call_later(PAUSE_S, self._run_values)

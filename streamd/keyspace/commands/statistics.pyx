@@ -39,7 +39,7 @@ cdef class KeyStatistics(Capability):
         """The databases that have keys."""
         cdef Database db
         return [
-            f"db{db.index}:keys={db.count},expires={db.deadline_count},avg_ttl={db.avg_ttl},subexpiry=0"
+            f"db{db.index}:keys={db.count},expires={db.deadline_count},avg_ttl={db.avg_ttl},subexpiry={db.timed_values}"
             for db in with_keys(self.databases)
         ]
 

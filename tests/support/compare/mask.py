@@ -9,7 +9,7 @@
     any reply             an entry ID made from the clock (`*`), recognised by its 13-digit milliseconds
     TTL, PTTL, EXPIRETIME, PEXPIRETIME, OBJECT IDLETIME, TIME, CLIENT ID
     HELLO                 the ID of the client, and the modules, which streamd has none of; inside EXEC too
-    RANDOMKEY             which key it is;  KEYS, SCAN, CONFIG GET: the order
+    RANDOMKEY             which key it is;  KEYS, SCAN, CONFIG GET, HGETALL, HKEYS, HVALS, HSCAN: the order
 """
 
 from __future__ import annotations
@@ -185,11 +185,22 @@ def _scan(args: Sequence[bytes], reply: Reply) -> Reply:
     return Reply(reply.kind, (cursor, _keys(args, keys)))
 
 
+def _pairs(args: Sequence[bytes], reply: Reply) -> Reply:
+    """Names and values in turn, in the order of the names."""
+    pairs = sorted(zip(reply.value[::2], reply.value[1::2], strict=True), key=lambda pair: show(pair[0]))
+    return Reply(reply.kind, tuple(element for pair in pairs for element in pair))
+
+
+def _hscan(args: Sequence[bytes], reply: Reply) -> Reply:
+    cursor, fields = reply.value
+    has_values = b"NOVALUES" not in [word.upper() for word in args]
+    return Reply(reply.kind, (cursor, (_pairs if has_values else _keys)(args, fields)))
+
+
 def _config(args: Sequence[bytes], reply: Reply) -> Reply:
     if args[1:2] == [] or args[1].upper() != b"GET":
         return reply
-    pairs = sorted(zip(reply.value[::2], reply.value[1::2], strict=True), key=lambda pair: show(pair[0]))
-    return Reply(reply.kind, tuple(element for pair in pairs for element in pair))
+    return _pairs(args, reply)
 
 
 _RULES: dict[bytes, Callable[[Sequence[bytes], Reply], Reply]] = {
@@ -209,4 +220,8 @@ _RULES: dict[bytes, Callable[[Sequence[bytes], Reply], Reply]] = {
     b"KEYS": _keys,
     b"SCAN": _scan,
     b"CONFIG": _config,
+    b"HGETALL": _pairs,
+    b"HKEYS": _keys,
+    b"HVALS": _keys,
+    b"HSCAN": _hscan,
 }

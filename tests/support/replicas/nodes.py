@@ -50,6 +50,7 @@ __all__ = [
     "Node",
     "Proxy",
     "assert_same_state",
+    "hash_state",
     "hidden_between",
     "start_node",
     "state_of",
@@ -233,7 +234,7 @@ State = dict[tuple[int, bytes], Any]
 def state_of(node: Node, *, without: frozenset[bytes] = frozenset()) -> State:
     """All that replicas must have in common with their primary, by database and key.
 
-    A string is its value; a stream is XINFO STREAM FULL, but for consumers without pending entries, which Redis does
+    A string is its value; a hash, its fields with values and expiries; a stream is XINFO STREAM FULL, but for consumers without pending entries, which Redis does
     not always replicate, and the fields in NOT_REPLICATED and `without`. MEMORY USAGE of each key must be positive.
     """
     hidden = NOT_REPLICATED | without
@@ -265,6 +266,8 @@ def _key_state(wire: Wire, key: bytes, hidden: frozenset[bytes]) -> Any:
     assert memory is None or memory > 0, (key, memory)
     if kind == b"string":
         return kind, expiry, wire.call("GET", key).plain()
+    if kind == b"hash":
+        return kind, expiry, hash_state(wire, key)
     if kind != b"stream":
         return kind, expiry, wire.call("DUMP", key).plain()
     shown = wire.call("XINFO", "STREAM", key, "FULL", "COUNT", "0")
@@ -280,6 +283,17 @@ def _key_state(wire: Wire, key: bytes, hidden: frozenset[bytes]) -> Any:
             (each, who, count) for each, who, _, count in group[b"pending"]
         ]
     return kind, expiry, full
+
+
+def hash_state(wire: Wire, key: bytes) -> dict[bytes, tuple[bytes, int]]:
+    """The fields of a hash with values and expiries, without those whose time has come; a 7.0 knows no expiries."""
+    flat = wire.call("HGETALL", key).plain()
+    names = flat[::2]
+    times = wire.call("HPEXPIRETIME", key, "FIELDS", str(len(names)), *names) if names else None
+    if times is None or times.is_error:
+        return {name: (value, -1) for name, value in zip(names, flat[1::2], strict=True)}
+    shown = zip(names, flat[1::2], times.plain(), strict=True)
+    return {name: (value, time) for name, value, time in shown if time != -2}
 
 
 def _visible(flat: list[Any], hidden: frozenset[bytes]) -> dict[bytes, Any]:
