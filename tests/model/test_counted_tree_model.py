@@ -1,4 +1,7 @@
-"""CountedList, the counted tree, against a SortedList."""
+"""CountedList, the counted tree, against a SortedList.
+
+A bug that was planted and found at once: the first record below a child is not noted again when it is removed.
+"""
 
 from __future__ import annotations
 
