@@ -79,7 +79,7 @@ def command(
     to_password_env: str | None,
     **login: Any,
 ) -> None:
-    """Take over the streams, strings and hashes of a running Redis, without downtime.
+    """Take over the streams, strings, hashes and sets of a running Redis, without downtime.
 
     The target becomes a replica of the source, and a primary again at the end. Nothing is written
     before the source has been examined. Exit status: 0 success, 1 failure, 130 stopped; in any case the

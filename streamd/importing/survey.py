@@ -16,7 +16,7 @@ from streamd.importing.peers import ImportFailedError, Peer
 
 __all__ = ["SUPPORTED_TYPES", "Survey", "Unsupported", "pattern_of", "scan", "survey"]
 
-SUPPORTED_TYPES = frozenset({"hash", "stream", "string"})
+SUPPORTED_TYPES = frozenset({"hash", "set", "stream", "string", "zset"})
 BUILT_IN_MODULES = frozenset({"vectorset"})
 """Modules that every Redis has since 8.0: what they hold is seen by the types of its keys."""
 PER_SCAN = 1000

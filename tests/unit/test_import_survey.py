@@ -28,12 +28,12 @@ def test_what_varies_becomes_a_star(name: str, pattern: str) -> None:
 def test_patterns_are_counted_with_examples() -> None:
     found = Survey()
     for number in range(5):
-        found.count(b"a:%d" % number, "hash")
+        found.count(b"a:%d" % number, "vectorset")
     found.count(b"\xff1", "ReJSON-RL")
     found.count(b"s", "stream")
     found.count(b"gone", "none")
     assert [*found.lines()] == [
-        "           5  hash      a:*   such as a:0, a:1, a:2",
+        "           5  vectorset  a:*   such as a:0, a:1, a:2",
         "           1  ReJSON-RL  \\xff*   such as \\xff1",
     ]
     assert (found.supported, found.unsupported_keys) == (1, 6)
@@ -43,5 +43,5 @@ def test_too_many_patterns_are_counted_together(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(survey, "MAX_PATTERNS", 1)
     found = Survey()
     for name in (b"a", b"b", b"c"):
-        found.count(name, "set")
-    assert found.unsupported["set", OTHERS].count == 2
+        found.count(name, "vectorset")
+    assert found.unsupported["vectorset", OTHERS].count == 2
