@@ -37,7 +37,9 @@ cdef class Database(Accesses):
 
     cdef public KeyspaceListener listener  # notified of events of keys; one for all databases of a server
 
-    cdef list shards                      # dict of key -> KeyRecord, or None, by the upper bits of the key's hash
+    cdef list shards                      # dict of key -> KeyRecord, or None, by the upper bits of the key's hash, or its slot
+    cdef readonly bint by_slot            # a node of a cluster: a shard for each hash slot
+    cdef public bytearray shown           # by slot: not 0 where keys are shown to those who ask for any; None: all are
     cdef list chunks                      # the dense list of records, in lists of CHUNK
     cdef Py_ssize_t count                 # records
 
@@ -70,6 +72,8 @@ cdef class Database(Accesses):
     cpdef bint move(self, bytes key, Database target) except -1
     cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1
     cpdef int flush(self) except -1
+    cpdef Py_ssize_t count_in_slot(self, int slot) except -1
+    cdef bint is_shown(self, KeyRecord record) except -1
     cpdef int swap_with(self, Database other) except -1
     cdef inline int signal_ready(self, bytes key) except -1:
         """Report that `key` changed in a way that may serve a waiting client. Costs one test when no client waits."""
@@ -82,6 +86,7 @@ cdef class Database(Accesses):
     cdef KeyRecord find_record(self, bytes key)
     cdef KeyRecord lookup(self, bytes key)
     cdef KeyRecord record_at(self, Py_ssize_t at)
+    cdef bytes random_shown(self)
     cdef KeyRecord random_record(self, bint is_expiring)
     cdef int weigh(self, KeyRecord record, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1

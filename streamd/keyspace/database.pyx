@@ -5,7 +5,8 @@ Every key is one KeyRecord, which is found in three ways:
 
     shards     by key: SHARDS Python dictionaries, chosen by the upper bits of the key's hash (a dictionary uses the
                lower ones itself) and made when they get their first key. A dictionary is rebuilt whole when it grows;
-               with many small ones, no rebuild is long enough to be noticed.
+               with many small ones, no rebuild is long enough to be noticed. A node of a cluster has one for each hash
+               slot, so that the keys of a slot are found, counted and removed without a look at others.
     chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of records is cut in pieces of
                CHUNK, so that it too never moves as a whole. A record that is taken out is replaced by the last one.
     deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no
@@ -47,10 +48,12 @@ from cpython.object cimport PyObject
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from itertools import islice
 from sys import getsizeof
 
 from streamd.keyspace.deadlines cimport Deadline
 from streamd.keyspace.flushed cimport Detached
+from streamd.keyspace.hash_slot cimport SLOTS, slot_of
 from streamd.keyspace.lazyfree import LazyFree
 from streamd.keyspace.key_record cimport (
     ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, RECORD_BYTES, KeyRecord, minute_of,
@@ -99,11 +102,45 @@ cdef class Database:
     def __dealloc__(self):
         free(self.sizes)
 
+    # --- Slots -----------------------------------------------------------------------------------------------------
+
+    def keep_by_slot(self):
+        """Be the database of a node of a cluster: keep keys by hash slot. It must be empty."""
+        if self.count:
+            raise ValueError("only an empty database can begin to keep its keys by slot")
+        self.by_slot = True
+        self.shards = [None] * SLOTS
+        self.container_count = -1
+
+    cpdef Py_ssize_t count_in_slot(self, int slot) except -1:
+        """Keys in a hash slot, including expired ones that were not accessed yet."""
+        shard = self.shards[slot]
+        return 0 if shard is None else len(<dict>shard)
+
+    def keys_in_slot(self, int slot, Py_ssize_t limit):
+        """At most `limit` keys of a hash slot, in no order, as a list. O(limit)."""
+        shard = self.shards[slot]
+        return [] if shard is None else list(islice(shard, min(limit, self.count)))
+
+    def used_slots(self):
+        """The hash slots that have keys, ascending."""
+        return [slot for slot in range(SLOTS) if self.shards[slot] is not None]
+
+    cdef bint is_shown(self, KeyRecord record) except -1:
+        """Whether those who ask for any key, or all of them, are shown this one: its slot is served here."""
+        return self.shown is None or self.shown[slot_of(record.key)] != 0
+
+    def count_shown(self):
+        """Keys in slots that are served here."""
+        if self.shown is None:
+            return self.count
+        return sum([self.count_in_slot(slot) for slot in range(SLOTS) if self.shown[slot]])
+
     # --- Records -------------------------------------------------------------------------------------------------
 
     cdef KeyRecord find_record(self, bytes key):
         """The record of a key, or None; expired or not."""
-        cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key))
+        cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key, self.by_slot))
         cdef PyObject *found
         if <object>shard is None:
             return None
@@ -123,7 +160,7 @@ cdef class Database:
 
     cdef int insert(self, KeyRecord record) except -1:
         """Give a new record its places in shard and dense list; its key must be missing."""
-        cdef Py_ssize_t number = shard_of(record.key)
+        cdef Py_ssize_t number = shard_of(record.key, self.by_slot)
         cdef Py_ssize_t place
         shard = self.shards[number]
         if shard is not None and PyDict_GetItemWithError(shard, record.key) is not NULL:
@@ -157,7 +194,7 @@ cdef class Database:
         if record.deadline_at >= 0:
             self.drop_deadline(record)
         self.weigh(record, -1)
-        number = shard_of(record.key)
+        number = shard_of(record.key, self.by_slot)
         shard = self.shards[number]
         PyDict_DelItem(shard, record.key)
         if not shard:
@@ -658,7 +695,7 @@ cdef class Database:
         cdef list found = []
         for chunk in self.chunks:
             for record in <list>chunk:
-                if record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms:
+                if (record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms) and self.is_shown(record):
                     found.append(record.key)
         return found
 
@@ -673,6 +710,8 @@ cdef class Database:
         while self.count:
             at = <Py_ssize_t>(self.roll() % <unsigned long long>self.count)
             record = self.record_at(at)
+            if not self.is_shown(record):
+                return self.random_shown()
             if record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms:
                 return record.key
             if not self.holds_expired:
@@ -682,6 +721,14 @@ cdef class Database:
                 if tries == RANDOM_TRIES:
                     return record.key
         return None
+
+    cdef bytes random_shown(self):
+        """A key of a slot that is served here, or None; found by slot, where keys of others are kept, too."""
+        cdef list slots = [slot for slot in range(SLOTS) if self.shown[slot] and self.shards[slot] is not None]
+        if not slots:
+            return None
+        shard = self.shards[slots[<Py_ssize_t>(self.roll() % <unsigned long long>len(slots))]]
+        return next(islice(shard, <Py_ssize_t>(self.roll() % <unsigned long long>len(shard)), None))
 
     def scan(self, unsigned long long cursor, long long limit):
         """One step of a walk over all keys: the next cursor, and a list of at most `limit` records.
@@ -706,7 +753,7 @@ cdef class Database:
                 if self.holds_expired:
                     continue
                 self.expire(record)  # the record that takes its place has been visited, if it is another one
-            else:
+            elif self.is_shown(record):
                 found.append(record)
         return end, found
 
@@ -726,7 +773,8 @@ cdef class Database:
         cdef Detached remains = Detached.__new__(Detached)
         self.listener.flushing(self)
         remains.shards, remains.chunks, remains.count = self.shards, self.chunks, self.count
-        self.shards = [None] * SHARDS
+        remains.by_slot = self.by_slot
+        self.shards = [None] * len(self.shards)
         self.chunks = []
         self.count = 0
         self.object_bytes = 0
@@ -767,7 +815,7 @@ cdef class Database:
         # The containers are measured again when the number of keys has changed by a sixteenth.
         cdef Py_ssize_t change = self.count - self.container_count
         if (change if change > 0 else -change) << 4 > self.container_count or self.container_count < 0:
-            self.container_bytes = SHARDS * sizeof(PyObject *)
+            self.container_bytes = len(self.shards) * <long long>sizeof(PyObject *)
             for shard in self.shards:
                 if shard is not None:
                     self.container_bytes += getsizeof(shard)
@@ -815,7 +863,7 @@ cdef class Database:
             assert at & (CHUNK - 1) == 0, "only the last chunk may be short"
             for record in <list>chunk:
                 assert record.at == at, "a record knows its place"
-                shard = self.shards[shard_of(record.key)]
+                shard = self.shards[shard_of(record.key, self.by_slot)]
                 assert shard is not None and shard.get(record.key) is record, "a record is in its shard"
                 assert record.value is not None
                 assert record.type_number == number_of(record.value), "a record knows the type of its value"

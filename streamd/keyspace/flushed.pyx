@@ -22,7 +22,7 @@ cdef class Detached:
             tail = <list>self.chunks[len(self.chunks) - 1]
             while tail and released < budget:
                 record = <KeyRecord>tail.pop()
-                number = shard_of(record.key)
+                number = shard_of(record.key, self.by_slot)
                 PyDict_DelItem(self.shards[number], record.key)
                 if not self.shards[number]:
                     self.shards[number] = None

@@ -6,6 +6,8 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.object cimport PyObject_Hash
 from libc.stdint cimport uint64_t
 
+from streamd.keyspace.hash_slot cimport slot_of
+
 
 cdef enum:
     SHARD_BITS = 8
@@ -52,8 +54,10 @@ cdef inline unsigned short minute_of(long long now_ms) noexcept:
     return <unsigned short>(now_ms // MINUTE_MS)
 
 
-cdef inline Py_ssize_t shard_of(bytes key) except -1:
-    """Which shard a key belongs to."""
+cdef inline Py_ssize_t shard_of(bytes key, bint by_slot) except -1:
+    """Which shard a key belongs to; in a cluster, keys are kept by hash slot."""
+    if by_slot:
+        return slot_of(key)
     if key is None:
         raise TypeError("a key is bytes, not None")
     return <Py_ssize_t>(<uint64_t>PyObject_Hash(key) >> (64 - SHARD_BITS))

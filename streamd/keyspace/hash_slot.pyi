@@ -1,0 +1,3 @@
+SLOTS: int
+
+def slot_of(key: bytes) -> int: ...

@@ -1,0 +1,63 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The hash slot of a key: which of the 16384 parts of a cluster's keys it belongs to.
+
+The slot is the CRC16 of the key, or of a part of it in braces, the hash tag, so that keys can be kept together:
+
+    {user1000}.following   user1000          foo{}{bar}     all of it: the first braces are empty
+    {user1000}.followers   user1000          foo{{bar}}zap  {bar
+    a{b                    all of it         foo{bar}{zap}  bar
+
+The CRC has the polynomial 0x1021, starts at 0, and reflects nothing: `123456789` has 0x31C3.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint16_t
+from libc.string cimport memchr
+
+__all__ = ["SLOTS", "slot_of"]
+
+globals()["SLOTS"] = SLOTS      # for Python; the enum is for compiled modules
+
+cdef uint16_t POLYNOMIAL = 0x1021
+cdef uint16_t[256] crc_table
+
+
+cdef void fill_table() noexcept:
+    """The CRC of each byte alone."""
+    cdef int byte, bit
+    cdef uint16_t crc
+    for byte in range(256):
+        crc = <uint16_t>(byte << 8)
+        for bit in range(8):
+            crc = <uint16_t>((crc << 1) ^ POLYNOMIAL) if crc & 0x8000 else <uint16_t>(crc << 1)
+        crc_table[byte] = crc
+
+
+fill_table()
+
+
+cdef uint16_t crc16(const unsigned char *data, Py_ssize_t size) noexcept nogil:
+    cdef uint16_t crc = 0
+    cdef Py_ssize_t at
+    for at in range(size):
+        crc = <uint16_t>((crc << 8) ^ crc_table[(crc >> 8) ^ data[at]])
+    return crc
+
+
+cdef int slot_of_text(const unsigned char *text, Py_ssize_t size) noexcept nogil:
+    """The slot of a key of `size` bytes."""
+    cdef const unsigned char *start = <const unsigned char *>memchr(text, c'{', <size_t>size)
+    cdef const unsigned char *end
+    if start is not NULL:
+        start += 1
+        end = <const unsigned char *>memchr(start, c'}', <size_t>(text + size - start))
+        if end is not NULL and end > start:
+            return crc16(start, end - start) & (SLOTS - 1)
+    return crc16(text, size) & (SLOTS - 1)
+
+
+cpdef int slot_of(bytes key) except -1:
+    """The slot of a key, or of a shard channel."""
+    if key is None:
+        raise TypeError("a key is bytes, not None")
+    return slot_of_text(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
