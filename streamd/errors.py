@@ -15,6 +15,7 @@
      |   +- SettledError
      +- CorruptFileError    names the file, the offset, what was expected and what was there
      |   +- UnsupportedValueError
+     +- StartError          the server cannot start: the line to log
 
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
@@ -62,6 +63,7 @@ __all__ = [
     "ReplicationError",
     "RuleError",
     "SettledError",
+    "StartError",
     "StreamLostError",
     "StreamdError",
     "UnknownCommandError",
@@ -241,6 +243,10 @@ class CorruptFileError(StreamdError):
         self.offset = offset
         self.expected = expected
         self.found = found
+
+
+class StartError(StreamdError):
+    """The server cannot start; str() is the line to log."""
 
 
 class UnsupportedValueError(CorruptFileError):

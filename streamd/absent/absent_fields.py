@@ -16,17 +16,12 @@ DEFRAGMENTATION = (
 
 
 class AbsentFields(Capability):
-    """Clusters, modules, and the defragmentation of memory."""
+    """Modules, and the defragmentation of memory."""
 
     info = {
-        "clients": (Field("cluster_connections", 0),),
-        "memory": (
-            Field("mem_cluster_links", 0),
-            Field("active_defrag_running", 0),
-        ),
+        "memory": (Field("active_defrag_running", 0),),
         "persistence": (Field("module_fork_in_progress", 0), Field("module_fork_last_cow_size", 0)),
         "stats": tuple(Field(name, 0) for name in DEFRAGMENTATION),
-        "cluster": (Field("cluster_enabled", 0),),
     }
 
     def __init__(self, host: Host) -> None:

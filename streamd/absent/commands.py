@@ -11,7 +11,7 @@ _NAMES = """
     bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush geoadd geodist geohash
     geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit
     lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug
-    pfmerge pfselftest restore-asking rpop rpoplpush rpush rpushx setbit sort sort_ro trimslots vadd vcard
+    pfmerge pfselftest rpop rpoplpush rpush rpushx setbit sort sort_ro vadd vcard
     vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim
 """
 

@@ -1,4 +1,4 @@
-"""The settings of features that are not supported: other data types, the cluster, the process of Redis itself.
+"""The settings of features that are not supported: other data types, the process of Redis itself.
 
 They are accepted, checked and reported as in Redis, so that its configuration files can be read, but have no effect.
 """
@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from streamd.integers import INT32_MAX, INT32_MIN, UINT64_MAX
-from streamd.settings.kinds import Boolean, Flags, Refused, Text
+from streamd.integers import INT32_MAX, INT32_MIN
+from streamd.settings.kinds import Boolean, Refused, Text
 from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
 
 __all__: list[str] = []
@@ -61,44 +61,12 @@ class LocaleName(Text):
             locale.setlocale(locale.LC_COLLATE, before)
 
 
-class SlotStats(Flags):
-    """As Flags, with a word for all of them"""
-
-    def parse(self, args: Sequence[str], old: Any) -> tuple[str, ...]:
-        value = super().parse(args, old)
-        if "yes" in value or len(value) == len(self.words) - 2:
-            return ("yes",)
-        return value or ("no",)
-
-
 def title_template(text: str) -> str | None:
     """The reason why `text` is not a template of process titles."""
     known = {"title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"}
     names = re.findall(r"\{([^{}]*)\}", text)
     if not text or not known.issuperset(names) or set("{}").intersection(re.sub(r"\{[^{}]*\}", "", text)):
         return "template format is invalid or contains unknown variables"
-    return None
-
-
-def host_name(text: str) -> str | None:
-    return (
-        None
-        if re.fullmatch(r"[A-Za-z0-9.-]*", text)
-        else "Hostnames may only contain alphanumeric characters, hyphens or dots"
-    )
-
-
-def node_name(text: str) -> str | None:
-    return None if re.fullmatch(r"[A-Za-z0-9./_`-]*", text) else "Announced human node name contained invalid character"
-
-
-def ip_address(text: str) -> str | None:
-    from ipaddress import ip_address as parse
-
-    try:
-        parse(text or "::")
-    except ValueError:
-        return "Cluster announce IP must be a valid IPv4 or IPv6 address"
     return None
 
 
@@ -113,30 +81,6 @@ LAZYFREE = (
     *(boolean(f"lazyfree-lazy-{what}", False, flags=FOREIGN, doc="")
       for what in ("eviction", "expire", "server-del", "user-del", "user-flush")),
     boolean("replica-lazy-flush", False, flags=FOREIGN, aliases="slave-lazy-flush", doc=""),
-)  # fmt: skip
-CLUSTER = (
-    setting("cluster-enabled", NeverYes("this server has no cluster mode"), False, "", flags=AT_START),
-    text("cluster-config-file", "nodes.conf", flags=AT_START, doc=""),
-    integer("cluster-port", 0, hi=65535, flags=AT_START, doc=""),
-    integer("cluster-node-timeout", 15000, flags=FOREIGN, doc=""),
-    *(integer(f"cluster-announce-{what}", 0, hi=65535, flags=FOREIGN, doc="") for what in ("port", "bus-port", "tls-port")),
-    text("cluster-announce-ip", check=ip_address, flags=FOREIGN, doc=""),
-    text("cluster-announce-hostname", check=host_name, flags=FOREIGN, doc=""),
-    text("cluster-announce-human-nodename", check=node_name, flags=FOREIGN, doc=""),
-    choice("cluster-preferred-endpoint-type", "ip", ("ip", "hostname", "unknown-endpoint"), flags=FOREIGN, doc=""),
-    integer("cluster-migration-barrier", 1, hi=INT32_MAX, flags=FOREIGN, doc=""),
-    integer("cluster-replica-validity-factor", 10, hi=INT32_MAX, flags=FOREIGN, aliases="cluster-slave-validity-factor", doc=""),
-    boolean("cluster-replica-no-failover", False, flags=FOREIGN, aliases="cluster-slave-no-failover", doc=""),
-    boolean("cluster-allow-replica-migration", True, flags=FOREIGN, doc=""),
-    boolean("cluster-allow-reads-when-down", False, flags=FOREIGN, doc=""),
-    boolean("cluster-allow-pubsubshard-when-down", True, flags=FOREIGN, doc=""),
-    boolean("cluster-require-full-coverage", True, flags=FOREIGN, doc=""),
-    memory("cluster-link-sendbuf-limit", 0, hi=UINT64_MAX, flags=FOREIGN, doc=""),
-    integer("cluster-compatibility-sample-ratio", 0, hi=100, flags=FOREIGN, doc=""),
-    memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags=FOREIGN, doc=""),
-    integer("cluster-slot-migration-write-pause-timeout", 10000, flags=FOREIGN, doc=""),
-    setting("cluster-slot-stats-enabled", SlotStats(("no", "yes", "cpu", "net", "mem")), ("no",), "", flags=FOREIGN),
-    setting("tls-cluster", NeverYes("this server has no cluster mode"), False, "", flags=FOREIGN),
 )  # fmt: skip
 PROCESS = (
     setting("activedefrag", NeverYes(
@@ -168,4 +112,4 @@ PROCESS = (
       for what in ("server", "bio", "aof-rewrite", "bgsave")),
     integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT32_MAX, flags="foreign hidden", doc=""),
 )  # fmt: skip
-declare("Of other servers", *TYPES, *LAZYFREE, *CLUSTER, *PROCESS)
+declare("Of other servers", *TYPES, *LAZYFREE, *PROCESS)

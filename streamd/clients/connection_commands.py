@@ -147,7 +147,8 @@ def hello(ctx: ServerContext, args: list[bytes]) -> None:
         reply.bulk(field)
         reply.integer(number)
     role = b"replica" if ctx.get(Dispatcher).is_replica else b"master"
-    for field, value in ((b"mode", b"standalone"), (b"role", role)):
+    mode = b"cluster" if ctx.config.cluster_enabled else b"standalone"
+    for field, value in ((b"mode", mode), (b"role", role)):
         reply.bulk(field)
         reply.bulk(value)
     reply.bulk(b"modules")
@@ -206,6 +207,8 @@ def echo(ctx: ServerContext, args: list[bytes]) -> None:
 )  # fmt: skip
 def select(ctx: ServerContext, args: list[bytes]) -> None:
     index = database_index(args[1])
+    if index and ctx.config.cluster_enabled:
+        raise CommandError("ERR SELECT is not allowed in cluster mode")
     if not 0 <= index < len(ctx.databases):
         raise CommandError(NO_SUCH_DATABASE)
     ctx.get(Host).select(ctx.client, index)

@@ -88,6 +88,13 @@ cdef class Capability:
         """The error with which a request is refused now, or None."""
         return None
 
+    cdef str find_redirection(self, Client client, Route route, list args, int flags):
+        """The error that sends a client elsewhere for the keys of a request, or None (`Dispatcher.router`).
+
+        flags   RouteFlags of the request, or of what it runs
+        """
+        return None
+
     cpdef int command_took(self, Client client, Route route, list args, long long took_us) except -1:
         """A command has taken at least `slow_us`."""
         return 0

@@ -25,6 +25,9 @@ cdef enum ClientState:
     LIMITED = 1 << 4          # its user has restricted permissions
     TRACKING = 1 << 5         # client-side caching: the keys that it reads are recorded
     REPLICA = 1 << 6          # it is a replica: it must not touch keys
+    ASKING = 1 << 7           # cluster: its next request has been redirected here by ASK
+    ASKED = 1 << 8            # cluster: its present request, or transaction, has been
+    READS_COPIES = 1 << 9     # cluster: READONLY, it reads from replicas
 
 
 cdef enum:

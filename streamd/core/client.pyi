@@ -54,6 +54,7 @@ class Client(asyncio.Protocol):
     no_touch: bool
     blocked: Any  # Blocked | None
     postponed: list[bytes] | None
+    last_command: Any  # spec.Command
     name: bytes
     lib_name: bytes
     lib_ver: bytes

@@ -22,7 +22,7 @@ __all__ = ["CLIENT_STATES", "Client", "ClientHost", "Outflow"]
 
 CLIENT_STATES = {
     "stranger": STRANGER, "in-multi": IN_MULTI, "subscribed": SUBSCRIBED, "monitoring": MONITORING, "limited": LIMITED,
-    "tracking": TRACKING, "replica": REPLICA,
+    "tracking": TRACKING, "replica": REPLICA, "asking": ASKING, "asked": ASKED, "reads-copies": READS_COPIES,
 }  # fmt: skip
 """ClientState, for `Capability.client_bits` in Python."""
 

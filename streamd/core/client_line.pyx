@@ -7,7 +7,7 @@ objects for its numbers.
 
 from libc.string cimport strlen
 
-from streamd.core.client cimport CLASS_REPLICA, REPLY_BLOCK, Client
+from streamd.core.client cimport CLASS_REPLICA, READS_COPIES, REPLY_BLOCK, Client
 from streamd.numbers cimport INT64_ROOM, put_int64
 from streamd.protocol.reply cimport ReplyWriter
 
@@ -105,6 +105,7 @@ cdef int write_flags(Client client, ReplyWriter out) except -1:
     p = put_flag(p, c"d", client.is_dirty)
     p = put_flag(p, c"c", client.close_after_reply)
     p = put_flag(p, c"U", client.is_unix)
+    p = put_flag(p, c"r", client.state & READS_COPIES != 0)
     p = put_flag(p, c"e", client.no_evict)
     p = put_flag(p, c"T", client.no_touch)
     p = put_flag(p, c"C", client.is_rdb_channel)

@@ -26,6 +26,7 @@ cdef enum ServerState:
     FOLLOWING = 1 << 6           # the server is a replica
     FENCED = 1 << 7              # replicas do not confirm writes
     BUSY = 1 << 8                # a script has been running for too long
+    CLUSTERED = 1 << 9           # keys belong to the nodes of a cluster: requests for those of others are redirected
 
 
 cdef class Dispatcher
@@ -63,6 +64,8 @@ cdef class Dispatcher(Turn):
     cdef tuple refusing               # of Capability with client_bits or server_bits, by refusal_rank
     cdef int refusing_clients         # the union of their client_bits
     cdef int refusing_server          # the union of their server_bits
+    cdef Capability refuser           # the capability that has refused the present request; None: none
+    cdef public Capability router             # ServerState CLUSTERED: it says where keys are; None: all are here
     cdef public Capability monitor            # ServerState HAS_MONITORS
     cdef public Capability read_observer      # ClientState TRACKING
     cdef public Capability reply_keeper       # wants `reply_written` calls; None: nobody

@@ -39,6 +39,7 @@ class Dispatcher(Turn):
     key_changes: KeyChanges
     capabilities: tuple[Capability, ...]
     monitor: Capability | None
+    router: Capability | None
     trusts_scripts: bool
     pause_keeper: Any
     tracks_latency: bool

@@ -16,7 +16,7 @@ is ready: blocking.pyx decides whose turn it is, and `run_again` runs the reques
 the loop.
 
 Capabilities are called where a state bit or an attribute says that one of them wants it: `find_refusal`, `monitor`,
-`read_observer`, `slow_us`, the sinks of `effects`.
+`read_observer`, `router`, `slow_us`, the sinks of `effects`.
 
 Invariants: a handler replies exactly once, or raises CommandError (what it had written is dropped), or asks to wait
 (`block_on`). Any other exception that escapes a handler is a bug in streamd: it is logged, the client gets one error
@@ -53,7 +53,7 @@ __all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
 
 SERVER_STATES = {
     "memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL,
-    "few-replicas": FEW_REPLICAS, "following": FOLLOWING, "fenced": FENCED, "busy": BUSY,
+    "few-replicas": FEW_REPLICAS, "following": FOLLOWING, "fenced": FENCED, "busy": BUSY, "clustered": CLUSTERED,
 }  # fmt: skip
 """ServerState, for `Capability.server_bits` in Python."""
 
@@ -422,6 +422,7 @@ cdef class Dispatcher(Turn):
                 if client.state & capability.client_bits or self.state & capability.server_bits:
                     refusal = capability.find_refusal(client, route, args)
                     if refusal is not None:
+                        self.refuser = capability
                         return refusal
         return None
 
@@ -472,8 +473,10 @@ cdef class Dispatcher(Turn):
         if client.transaction is not None:
             (<Transaction>client.transaction).is_aborted = True
         if route is not None and route is self.routes.exec_route:
-            text = f"EXECABORT Transaction discarded because of: {text.removeprefix('ERR ')}"
+            if self.refuser is None or self.refuser is not self.router:     # clients follow a redirection as it is
+                text = f"EXECABORT Transaction discarded because of: {text.removeprefix('ERR ')}"
             self.transactions.end(client)
+        self.refuser = None
         if client.state & TRACKING:
             self.read_observer.request_done(client, route)
         self.answer_error(client, route, REFUSED, text)
@@ -685,6 +688,8 @@ cdef class Dispatcher(Turn):
         blocked.waits_on = False
         if client.state & LIMITED:
             refusal = self.find_denial(client, route, args)
+        if refusal is None and self.router is not None:
+            refusal = self.router.find_redirection(client, route, args, route.flags)
         if refusal is None:
             self.call(client, route, args)
         else:

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Plan: where the keys of a command's requests are, and how they are accessed, compiled from its declaration.
 
-Most specifications are a fixed place; the others are evaluated for each request. Asked before a request runs: by the permissions of
-restricted users, and by the routing of a cluster.
+Most specifications are a fixed place; the others are evaluated for each request. Asked before a request runs: by the
+permissions of restricted users, and by the routing of a cluster.
 """
 
 from libc.stdlib cimport calloc, free

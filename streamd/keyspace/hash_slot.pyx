@@ -24,11 +24,11 @@ cdef uint16_t[256] crc_table
 
 cdef void fill_table() noexcept:
     """The CRC of each byte alone."""
-    cdef int byte, bit
+    cdef int byte, _bit
     cdef uint16_t crc
     for byte in range(256):
         crc = <uint16_t>(byte << 8)
-        for bit in range(8):
+        for _bit in range(8):
             crc = <uint16_t>((crc << 1) ^ POLYNOMIAL) if crc & 0x8000 else <uint16_t>(crc << 1)
         crc_table[byte] = crc
 

@@ -180,6 +180,16 @@ cdef class Namespace:
             self.hub.end(client)
         return True
 
+    def drop_all(self, bytes name not None, bytes what not None):
+        """End all subscriptions to a name, and tell the subscribers; `what` is the first word of what they are told."""
+        cdef Client client
+        cdef ReplyWriter notice
+        for client in list(self.clients_of(name) or ()):
+            self.unsubscribe(client, name)
+            notice = client.new_writer()
+            confirm(notice, what, name, self.total_of(client))
+            client.deliver(notice.data, notice.length)
+
     def check_invariants(self, client_list):
         """Assert that both ends of each subscription agree; `client_list`: all clients."""
         cdef Client client

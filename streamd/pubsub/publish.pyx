@@ -2,7 +2,8 @@
 """Messages: PUBLISH and SPUBLISH.
 
 Compiled, unlike the commands in subscribe.py: the cost of a message to one subscriber is mostly overhead. It is
-propagated to replicas, whose subscribers receive it too, and not written to the append-only file. Behaviour: Redis 8.6.
+propagated to replicas, whose subscribers receive it too, and not written to the append-only file; in a cluster it goes to the other
+nodes instead (`Hub.relay`). Behaviour: Redis 8.6.
 """
 
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -32,7 +33,9 @@ def publish(Context ctx not None, list args not None):
     if PyBytes_GET_SIZE(args[1]) == HELLO_LENGTH and args[1] == HELLO_CHANNEL and hub.hello_observer is not None:
         hub.hello_observer(ctx.client, args[2])
     ctx.reply.integer(hub.publish(<bytes>args[1], <bytes>args[2], False))
-    if ctx.is_propagating:
+    if hub.relay is not None:
+        hub.relay(args[1], args[2], False)
+    elif ctx.is_propagating:
         ctx.propagate_to_replicas(args)
 
 
@@ -44,5 +47,7 @@ def publish(Context ctx not None, list args not None):
 def spublish(Context ctx not None, list args not None):
     cdef Hub hub = ctx.parts[Hub]
     ctx.reply.integer(hub.publish(<bytes>args[1], <bytes>args[2], True))
-    if ctx.is_propagating:
+    if hub.relay is not None:
+        hub.relay(args[1], args[2], True)
+    elif ctx.is_propagating:
         ctx.propagate_to_replicas(args)

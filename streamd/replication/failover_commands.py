@@ -66,6 +66,8 @@ def read_options(args: list[bytes]) -> FailoverOptions:
     ),
 )  # fmt: skip
 def failover(ctx: ServerContext, args: list[bytes]) -> None:
+    if ctx.config.cluster_enabled:
+        raise CommandError("ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.")
     options = read_options(args)
     failing_over = ctx.get(Failover)
     if options.is_abort:

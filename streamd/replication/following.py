@@ -157,6 +157,11 @@ class Following(Capability):
         return int(time.monotonic() - self.client.last_interaction) if self.client is not None else -1
 
     @property
+    def heard_at(self) -> float | None:
+        """When the primary has sent something last, or when the link broke, in monotonic seconds; None: it was never up."""
+        return self.client.last_interaction if self.client is not None else self._down_since
+
+    @property
     def unexecuted(self) -> int:
         """Bytes of the stream that have arrived and were not executed."""
         return self.client.unexecuted if self.client is not None else 0
@@ -287,6 +292,11 @@ class Following(Capability):
 
     # --- Roles -------------------------------------------------------------------------------------------------------
 
+    def expect(self, host: str, port: int) -> None:
+        """Be a replica from the start, before the data is loaded. Without a host, the link waits for `follow`."""
+        self.host, self.port = host, port
+        self._replication.follow(True)
+
     def follow(self, host: str, port: int, *, is_handing_over: bool = False, wanted_offset: int | None = None) -> None:
         """Become a replica of another server, or of another one than so far.
 
@@ -299,7 +309,8 @@ class Following(Capability):
         self._wanted_offset = wanted_offset
         self._views.is_taking_over = wanted_offset is not None
         self.host, self.port = host, port
-        self._config.replicaof = (host, str(port))
+        if not self._config.cluster_enabled:
+            self._config.replicaof = (host, str(port))
         self._server.disconnect_blocked(UNBLOCKED_TEXT)
         if was_primary:
             log.info(
@@ -352,7 +363,7 @@ class Following(Capability):
         self.apply_settings()
 
     def _start_link(self) -> None:
-        if not self._has_begun:
+        if not self._has_begun or not self.host:
             return
         self.state = "connect"
         self._task = self._server.loop.create_task(self._keep_linked())

@@ -30,6 +30,8 @@ TARGET = oneof(
 )  # fmt: skip
 def replicaof(ctx: ServerContext, args: list[bytes]) -> None:
     following = ctx.get(Following)
+    if ctx.config.cluster_enabled:
+        raise CommandError("ERR REPLICAOF not allowed in cluster mode.")
     if ctx.get(Failover).is_on:
         raise CommandError("ERR REPLICAOF not allowed while failing over.")
     who = describe(ctx.client, time.clock_gettime(time.CLOCK_MONOTONIC), args).decode("utf-8", "replace")

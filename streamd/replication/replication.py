@@ -41,6 +41,7 @@ class Replication(Capability):
     replicas       those connected here, in any state, by ID of their connection
     is_silent      a primary that is not sure to be it: nothing goes into the stream, and no data changes
     own_aux        more fields of snapshots
+    is_handing_over  a replica is about to take over at the present offset: nothing is said that has no effect
     is_link_up     this server is a replica, and has what its primary has sent
     stream_db      the database that the primary's stream has selected
     """
@@ -91,6 +92,7 @@ class Replication(Capability):
         """Called when a server that wanted what is ahead here has gone again."""
         self.own_aux: Callable[[], dict[str, str | int]] = dict
         self.is_link_up = False
+        self.is_handing_over = False
         self.stream_db = 0
         self.replid = os.urandom(20).hex()
         self.replid2 = NO_ID
@@ -184,7 +186,7 @@ class Replication(Capability):
 
     def say(self, words: list[bytes]) -> None:
         """Put a command that changes nothing into the stream: PING, REPLCONF GETACK."""
-        if not self.is_replica and not self.is_silent:
+        if not (self.is_replica or self.is_silent or self.is_handing_over):
             self.stream.append(words)
 
     # --- Roles --------------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ cdef class ScriptHost:
     cdef long long started_us           # monotonic
     cdef Frame outer                    # of the command that runs it
     cdef bint is_read_only              # it may not write
+    cdef bint may_cross                 # in a cluster, the keys that it accesses may be in several slots
+    cdef int slot                       # ... the slot of those that it has accessed; -1: none
     cdef bint checks_memory             # there was no room when it began
     cdef public bint has_written        # it has called a command that writes
     cdef public bint is_killed
@@ -49,6 +51,7 @@ cdef class ScriptHost:
     cdef int count_failure(self, list args) except -1
     cdef int command(self, list args) except -1
     cdef str find_refusal(self, Route route, list args)
+    cdef str find_redirection(self, Route route, list args)
     cdef int reject(self, Route route, str text) except -1
     cdef int look_at_clock(self) except -1
     cdef int tell_slow(self, long long took_ms) except -1

@@ -44,6 +44,19 @@ SNAPSHOT_FAILED_SCRIPT_TEXT = (
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
     " Writable scripts are blocked. Use 'no-writes' flag for read only scripts."
 )
+NOT_LOCAL = "ERR Script attempted to access a non local key in a cluster node"
+SCRIPT_REDIRECTIONS = {
+    "CROSSSLOT": "ERR Command '{}' in script attempted to access keys that don't hash to the same slot",
+    "TRYAGAIN": (
+        "ERR Unable to execute command '{}' in script because undeclared keys were accessed during rehashing of"
+        " the slot"
+    ),
+    "Hash slot not served": "ERR Script attempted to access a slot not served",
+    "The cluster is down": "ERR Script attempted to execute a command while the cluster is down",
+    "The cluster is down and only accepts read commands":
+        "ERR Script attempted to execute a write command while the cluster is down and readonly",
+}
+"""What a script is told, by the redirection that a client would get."""
 STALE_SCRIPT_TEXT = (
     "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set on"
     " the script."
@@ -95,6 +108,9 @@ cdef class ScriptHost:
         self.name = name
         self.request = request
         self.is_read_only = is_read_only or flags & NO_WRITES != 0
+        if dispatcher.router is not None:
+            self.may_cross = flags & (UNDECLARED | ALLOW_CROSS_SLOT_KEYS) != 0
+            self.slot = dispatcher.router.slot_of_request(dispatcher.routes.find(request), request)
         self.checks_memory = dispatcher.state & MEMORY_LIMITED != 0 and not flags & ALLOW_OOM and self.eviction.is_full
         self.has_written = self.is_killed = self.is_slow = False
         self.destination = EVERYWHERE
@@ -112,6 +128,8 @@ cdef class ScriptHost:
         cdef bint is_stale = state & FOLLOWING and self.refusals.is_stale
         if flags & UNDECLARED:
             return STALE_TEXT if is_stale else None     # what it calls decides about the rest
+        if flags & NO_CLUSTER and self.dispatcher.router is not None:
+            return "ERR Can not run script on cluster, 'no-cluster' flag is set."
         if is_stale and not flags & ALLOW_STALE:
             return STALE_SCRIPT_TEXT
         if flags & NO_WRITES:
@@ -159,6 +177,10 @@ cdef class ScriptHost:
             refusal = self.find_refusal(route, args)
             if refusal is not None:
                 self.reject(route, refusal)
+        if dispatcher.router is not None and not dispatcher.context.is_replaying:
+            refusal = self.find_redirection(route, args)
+            if refusal is not None:
+                self.reject(route, refusal)
         if route.flags & WRITE:
             self.has_written = True
         before = len(dispatcher.effects.pending)
@@ -195,6 +217,22 @@ cdef class ScriptHost:
                         return refusal
         if self.checks_memory and route.flags & DENY_OOM:
             return OUT_OF_MEMORY
+        return None
+
+    cdef str find_redirection(self, Route route, list args):
+        """Why the script may not access keys, which another node of the cluster has, or None."""
+        cdef Capability router = self.dispatcher.router
+        cdef str refusal = router.find_redirection(self.caller, route, args, route.flags)
+        cdef int slot
+        if refusal is not None:
+            code, _, text = refusal.partition(" ")
+            shown = SCRIPT_REDIRECTIONS.get(text if code == "CLUSTERDOWN" else code, NOT_LOCAL)
+            return shown.format(route.command.full_name)
+        slot = router.slot
+        if slot >= 0 and not self.may_cross:
+            if self.slot >= 0 and slot != self.slot:
+                return "ERR Script attempted to access keys that do not hash to the same slot"
+            self.slot = slot
         return None
 
     cdef int reject(self, Route route, str text) except -1:

@@ -37,7 +37,7 @@ cdef class Script:
 cdef class Scripts(Capability):
     """All scripts of a server."""
 
-    refusal_rank = 11       # behind permissions
+    refusal_rank = 12       # behind permissions, and the routing of a cluster
 
     info = {
         "memory": (

@@ -39,7 +39,7 @@ class About(Capability):
             Field("redis_git_sha1", "00000000"),
             Field("redis_git_dirty", 0),
             Field("redis_build_id", f"streamd-{__version__}"),
-            Field("redis_mode", "standalone"),
+            Field("redis_mode", lambda self: "cluster" if self._config.cluster_enabled else "standalone"),
             Field("os", f"{SYSTEM.sysname} {SYSTEM.release} {SYSTEM.machine}"),
             Field("arch_bits", 8 * struct.calcsize("P")),
             Field("monotonic_clock", "POSIX clock_gettime"),

@@ -16,6 +16,9 @@ from streamd.absent.absent_fields import AbsentFields
 from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
+from streamd.cluster.cluster import Cluster
+from streamd.cluster.routing import Routing
+from streamd.cluster.slot_statistics import SlotStatistics
 from streamd.console.console_port import Console
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -57,6 +60,7 @@ from streamd.serve.families import load_all, renamed_table
 from streamd.serve.listeners import Listeners
 from streamd.serve.process import Process
 from streamd.serve.shutdown import Shutdown
+from streamd.serve.tls import make_context
 from streamd.users.acl import Acl
 from streamd.values.hashes.hash_limits import HashLimits
 from streamd.values.sets.set_limits import SetLimits
@@ -77,7 +81,7 @@ CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Memory, HashLimits, SetLimits, SortedSetLimits, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
-    Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
+    Listeners, Pause, Routing, Cluster, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics, Console,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""
@@ -112,7 +116,10 @@ class Server(Host):
         await self.get(Console).open()
         if self.is_stopped:
             return
-        log.info("Running mode=standalone, port=%d.", self.port)
+        if self.config.tls_cluster:
+            self.get(Cluster).use_tls(make_context(self.config))
+        await self.get(Cluster).open()
+        log.info("Running mode=%s, port=%d.", "cluster" if self.config.cluster_enabled else "standalone", self.port)
         log.info("Server initialized")
         try:
             await self.get(Persistence).loader.load()
@@ -121,6 +128,7 @@ class Server(Host):
             raise
         if not self.is_stopped:
             self.get(Following).begin()
+            self.get(Cluster).data_loaded()
             self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
 
     @property

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from streamd import REDIS_VERSION, __version__
-from streamd.errors import AclError
+from streamd.errors import AclError, StartError
 from streamd.persistence.loading import LoadError
 from streamd.process.supervisor import Supervisor
 from streamd.replication.replication import Replication
@@ -63,7 +63,7 @@ async def _serve(config: Config, supervisor: Supervisor) -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         await server.start()
-    except (AclError, TlsError) as error:
+    except (AclError, TlsError, StartError) as error:
         log.critical("%s", error)
         return 1
     except ListenError as error:

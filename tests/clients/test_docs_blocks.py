@@ -44,6 +44,7 @@ ELSEWHERE = {
     ("docs/architecture.md", "socket ─▶ Client.data_received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
     ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,
+    ("docs/cluster.md", "for port in 7001 7002 7003 7004 7005 7006; do"): "six servers; tests/cluster/test_redis_cli.py does the same",
     ("docs/image.md", "docker build -t streamd ."): ENGINE,
     ("docs/replication.md", "cd examples/failover"): "run by tests/replication/test_demo.py",
     ("docs/replication.md", "port 7001: master"): "compared by tests/replication/test_demo.py",

@@ -98,7 +98,6 @@ def test_buffer_limits_add_up() -> None:
         ("dir a.conf\n", (1, "dir a.conf"), "Not a directory"),
         ('dir ""\n', (1, 'dir ""'), "No such file or directory"),
         ("slaveof 127.0.0.1 70000\n", (1, "slaveof 127.0.0.1 70000"), "Invalid master port"),
-        ("cluster-enabled yes\n", (1, "cluster-enabled yes"), "this server has no cluster mode"),
         ("loadmodule /x.so\n", (1, "loadmodule /x.so"), "this server does not load modules"),
         ('proc-title-template "{x}"\n', (1, 'proc-title-template "{x}"'),
          "template format is invalid or contains unknown variables"),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from streamd.core.args import database_index
 from streamd.core.args import integer as read_integer
 from streamd.core.context import BlockRequest, Context
+from streamd.core.dispatch import Dispatcher
 from streamd.core.help import declare_help
 from streamd.core.scans import parse_cursor
 from streamd.core.spec import (
@@ -105,7 +106,9 @@ def randomkey(ctx: Context, args: list[bytes]) -> None:
     tips=("request_policy:all_shards", "response_policy:agg_sum"), summary="Returns the number of keys.",
 )  # fmt: skip
 def dbsize(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.integer(len(ctx.db))
+    # A replica of a cluster does not count keys that it does not show; a primary counts all, as Redis does.
+    is_hiding = ctx.db.by_slot and ctx.get(Dispatcher).is_replica
+    ctx.reply.integer(ctx.db.count_shown() if is_hiding else len(ctx.db))
 
 
 # --- All keys: KEYS, SCAN --------------------------------------------------------------------------------------------
@@ -241,6 +244,8 @@ def renamenx(ctx: Context, args: list[bytes]) -> None:
     summary="Moves a key to another database.", args=(key(), integer("db")),
 )  # fmt: skip
 def move(ctx: Context, args: list[bytes]) -> None:
+    if ctx.config.cluster_enabled:
+        raise CommandError("ERR MOVE is not allowed in cluster mode")
     target = database_at(ctx, database_index(args[2]))
     if target is ctx.db:
         raise CommandError(SAME_OBJECTS)
@@ -347,6 +352,8 @@ def _swap_index(text: bytes, which: str) -> int:
     summary="Exchanges the keys of two databases.", args=(integer("index1"), integer("index2")),
 )  # fmt: skip
 def swapdb(ctx: Context, args: list[bytes]) -> None:
+    if ctx.config.cluster_enabled:
+        raise CommandError("ERR SWAPDB is not allowed in cluster mode")
     first, second = _swap_index(args[1], "first"), _swap_index(args[2], "second")
     one, other = database_at(ctx, first), database_at(ctx, second)
     if one is not other:

@@ -148,7 +148,9 @@ def migrate(ctx: Context, args: list[bytes]) -> None:
 def _restore_request(ctx: Context, name: bytes, value: Any, options: MigrateOptions) -> list[bytes]:
     expire_at_ms = ctx.db.expiry(name)
     ttl_ms = 0 if expire_at_ms < 0 else max(1, expire_at_ms - ctx.now_ms)
-    request = [b"RESTORE", name, b"%d" % ttl_ms, ctx.get(Payloads).dump(value)]
+    # The other node of a cluster owns the slot only when all keys are there.
+    restoring = b"RESTORE-ASKING" if ctx.config.cluster_enabled else b"RESTORE"
+    request = [restoring, name, b"%d" % ttl_ms, ctx.get(Payloads).dump(value)]
     return [*request, b"REPLACE"] if options.replaces else request
 
 

@@ -1,1 +1,1 @@
-"""Nodes of a cluster in one process, without sockets, clocks or files; and one node over real sockets (`peer`)."""
+"""Nodes of a cluster in one process, without sockets, clocks or files; one node over real sockets (`peer`); nodes as processes (`nodes`)."""

@@ -1,0 +1,84 @@
+"""NodesFile: the file in which a node keeps what it knows of the cluster (cluster-config-file).
+
+Its content is the business of the core. It is replaced as a whole, and locked as long as the server runs: two servers that write the same
+file would take themselves for one node. The lock is on the file; each new one is locked before it takes the place of the old one, so
+that there is no moment without a lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from streamd.disk import Disk, replacing
+from streamd.errors import StartError
+
+__all__ = ["NodesFile"]
+
+
+class NodesFile:
+    """
+    path  of the file, in the working directory unless it has another one
+    """
+
+    def __init__(self, path: str, disk: Disk | None = None) -> None:
+        self.path = path
+        self._disk = disk or Disk()
+        self._locked = -1  # a descriptor of the file, which has the lock
+
+    def open(self) -> bytes | None:
+        """Lock the file, and return its content; None if there is none yet. Raises StartError."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StartError(
+                f"Can't open {self.path} in order to acquire a lock: {error.strerror}. Check cluster-config-file and dir"
+            ) from error
+        if not _lock(fd):
+            os.close(fd)
+            raise StartError(
+                f"Sorry, the cluster configuration file {self.path} is already used by a different Redis Cluster node. Please"
+                " make sure that different nodes use different cluster configuration files."
+            )
+        self._locked = fd
+        with open(self.path, "rb") as file:
+            return file.read() or None
+
+    def save(self, content: bytes, *, must_sync: bool) -> None:
+        """Replace the content; it is on the disk afterwards if `must_sync`. Raises OSError."""
+        temporary = f"{self.path}.tmp-{os.getpid()}"
+        if must_sync:
+            with replacing(self.path, temporary=temporary, disk=self._disk) as fd:
+                locked = self._write(fd, content)
+        else:
+            fd = self._disk.open_append(temporary, new=True)
+            try:
+                locked = self._write(fd, content)
+            finally:
+                self._disk.close(fd)
+            self._disk.rename(temporary, self.path)
+        self.close()
+        self._locked = locked
+
+    def _write(self, fd: int, content: bytes) -> int:
+        """Write a new file; the descriptor that keeps it locked."""
+        self._disk.write_all(fd, content)
+        _lock(fd)
+        return os.dup(fd)
+
+    def close(self) -> None:
+        """Unlock the file."""
+        if self._locked >= 0:
+            os.close(self._locked)
+            self._locked = -1
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file; False if another server has the lock. A file system without locks locks nothing."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,50 @@
+# cython: language_level=3
+"""Where the keys of requests are served. See routing.pyx."""
+
+from cpython.ref cimport PyObject
+
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport Client
+from streamd.core.dispatch cimport Dispatcher
+from streamd.core.key_plan cimport Plan
+from streamd.core.route cimport Route
+from streamd.keyspace.database cimport Database
+from streamd.keyspace.hash_slot cimport SLOTS
+
+
+cdef enum SlotState:
+    # How this node stands to a slot; a set.
+    OWNED = 1                # it is the owner
+    UNOWNED = 2              # nobody is
+    COPIED = 4               # it is a replica of the owner
+    MIGRATING = 8            # it is the owner, and the slot is being moved away
+    IMPORTING = 16           # the slot is being moved here
+
+
+cdef struct Search:
+    # What is known of the keys of a request so far.
+    int slot                 # -1: there was no key yet
+    PyObject *first          # the first key, borrowed
+    bint is_crossing         # keys of several slots
+    bint has_several         # keys that differ
+    bint has_channels        # shard channels, which are served wherever the slot is
+    Py_ssize_t missing       # keys that are not here; counted while the slot is open
+    Py_ssize_t existing
+
+
+cdef class Routing(Capability):
+    cdef Dispatcher dispatcher
+    cdef Database db
+    cdef list plans                      # Plan by Route.index; None: no keys
+    cdef object topology                 # see topology.Topology
+    cdef unsigned char[SLOTS] states     # set of SlotState, by slot
+    cdef readonly bint is_up             # cluster_state is ok
+    cdef public bint reads_when_down     # cluster-allow-reads-when-down
+    cdef public bint channels_when_down  # cluster-allow-pubsubshard-when-down
+    cdef readonly int slot               # of the keys of the request that was routed last; -1: it had none
+
+    cdef Plan plan_of(self, Route route)
+    cdef int look(self, Search *search, Route route, list args) except -1
+    cdef int take(self, Search *search, bytes key) except -1
+    cdef str decide(self, Client client, Route route, Search *search, int flags)
+    cpdef int slot_of_request(self, Route route, list args) except -2

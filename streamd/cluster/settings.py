@@ -1,0 +1,112 @@
+"""The settings of a node of a cluster. Names, defaults, bounds and error texts: Redis 8.6, as seen on a running server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address as parse_ip
+from typing import Any
+
+from streamd.integers import INT32_MAX, UINT64_MAX
+from streamd.settings.kinds import Flags, Refused
+from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
+
+__all__: list[str] = []
+
+MB = 1 << 20
+
+
+class SlotStatistics(Flags):
+    """As Flags, with a word for all of them; the memory of slots cannot be switched on while the server runs"""
+
+    def parse(self, args: Sequence[str], old: Any) -> tuple[str, ...]:
+        value = super().parse(args, old)
+        if "yes" in value or len(value) == len(self.words) - 2:
+            return ("yes",)
+        return value or ("no",)
+
+    def check_change(self, old: Any, new: Any) -> None:
+        if not {"yes", "mem"}.isdisjoint(new) and {"yes", "mem"}.isdisjoint(old):
+            raise Refused("memory tracking cannot be enabled at runtime")
+
+
+def host_name(text: str) -> str | None:
+    """The reason why a text is no host name."""
+    if len(text) >= 256:
+        return "Hostnames must be less than 256 characters"
+    if re.fullmatch(r"[A-Za-z0-9.-]*", text) is None:
+        return "Hostnames may only contain alphanumeric characters, hyphens or dots"
+    return None
+
+
+def node_name(text: str) -> str | None:
+    """The reason why a text is no name of a node."""
+    if len(text) >= 256:
+        return "Human readable node name must be less than 256 characters"
+    return None if re.fullmatch(r"[A-Za-z0-9./_`-]*", text) else "Announced human node name contained invalid character"
+
+
+def ip_address(text: str) -> str | None:
+    """The reason why a text is no address."""
+    try:
+        parse_ip(text or "::")
+    except ValueError:
+        return "Cluster announce IP must be a valid IPv4 or IPv6 address"
+    return None
+
+
+declare(
+    "Cluster",
+    boolean("cluster-enabled", False, flags="immutable", doc="Be a node of a Redis Cluster: see docs/cluster.md."),
+    text("cluster-config-file", "nodes.conf", flags="immutable", doc="File in which the node keeps what it knows of the cluster."),
+    integer("cluster-port", 0, hi=65535, flags="immutable", doc="Port of the bus between nodes; 0: the client port + 10000."),
+    integer(
+        "cluster-node-timeout", 15000, unit="ms", apply="refresh", doc="Time without an answer after which a node counts as failing."
+    ),
+    text("cluster-announce-ip", check=ip_address, apply="refresh", doc="Address that other nodes and clients are given; empty: detected."),
+    integer("cluster-announce-port", 0, hi=65535, apply="refresh", doc="Port that other nodes and clients are given; 0: the own one."),
+    integer("cluster-announce-tls-port", 0, hi=65535, apply="refresh", doc="The same with TLS."),
+    integer("cluster-announce-bus-port", 0, hi=65535, apply="refresh", doc="Port of the bus that other nodes are given; 0: the own one."),
+    text("cluster-announce-hostname", check=host_name, apply="refresh", doc="Host name that other nodes and clients are given."),
+    text("cluster-announce-human-nodename", check=node_name, apply="refresh", doc="Name of the node in logs of all nodes."),
+    choice(
+        "cluster-preferred-endpoint-type", "ip", ("ip", "hostname", "unknown-endpoint"),
+        doc="What clients are given of a node: its address, its host name, or nothing: then they use the address that they know.",
+    ),
+    boolean(
+        "cluster-require-full-coverage", True, apply="refresh", doc="Serve nothing while a slot has no owner, or one that fails."
+    ),
+    integer(
+        "cluster-replica-validity-factor", 10, hi=INT32_MAX, apply="refresh", aliases="cluster-slave-validity-factor",
+        doc="How many node timeouts old the data of a replica may be for it to take over; 0: any age.",
+    ),
+    boolean(
+        "cluster-replica-no-failover", False, apply="refresh", aliases="cluster-slave-no-failover",
+        doc="Never take over from a primary that fails.",
+    ),
+    integer(
+        "cluster-migration-barrier", 1, hi=INT32_MAX, apply="refresh",
+        doc="Replicas that a primary keeps when one of them moves to a primary without any.",
+    ),
+    boolean("cluster-allow-replica-migration", True, apply="refresh", doc="Let replicas move to primaries without any."),
+    boolean("cluster-allow-reads-when-down", False, apply="refresh", doc="Serve reads while the cluster is down."),
+    boolean(
+        "cluster-allow-pubsubshard-when-down", True, apply="refresh", doc="Serve shard channels while the cluster is down."
+    ),
+    memory(
+        "cluster-link-sendbuf-limit", 0, hi=UINT64_MAX, apply="refresh",
+        doc="Unsent bytes at which a connection to another node is closed; 0: no limit.",
+    ),
+    setting(
+        "cluster-slot-stats-enabled", SlotStatistics(("no", "yes", "cpu", "net", "mem")), ("no",), apply="refresh",
+        doc="Statistics that CLUSTER SLOT-STATS has of each slot, besides its number of keys.",
+    ),
+    integer("cluster-ping-interval", 0, unit="ms", flags="hidden", apply="refresh", doc="Time between PINGs; 0: half of the node timeout."),
+    boolean("tls-cluster", False, flags="immutable", doc="Use TLS on the bus between nodes."),
+)  # fmt: skip
+declare(
+    "Of other servers",
+    integer("cluster-compatibility-sample-ratio", 0, hi=100, flags="foreign", doc=""),
+    memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags="foreign", doc=""),
+    integer("cluster-slot-migration-write-pause-timeout", 10000, flags="foreign", doc=""),
+)
