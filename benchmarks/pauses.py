@@ -69,6 +69,13 @@ class Wide:
     after: tuple[Request, ...] = ()
 
 
+ELEMENTS = words("m")
+HASH: tuple[Request, ...] = (("DEL", "h"), ("HSET", "h", *pairs("m")))
+LIST: tuple[Request, ...] = (("DEL", "l"), ("RPUSH", "l", *ELEMENTS))
+SETS: tuple[Request, ...] = (("DEL", "set", "other"), ("SADD", "set", *ELEMENTS), ("SADD", "other", *ELEMENTS))
+SCORES = tuple(word for number in range(WORDS) for word in (number, f"m{number}"))
+SORTED: tuple[Request, ...] = (("DEL", "z", "y"), ("ZADD", "z", *SCORES), ("ZADD", "y", *SCORES))
+
 STREAM_COPY: tuple[Request, ...] = (("DEL", "t"), ("COPY", "s", "t"))
 PENDING: tuple[Request, ...] = (*STREAM_COPY, ("XREADGROUP", "GROUP", "g", "c", "COUNT", WORDS, "STREAMS", "t", ">"))
 
@@ -184,6 +191,60 @@ WIDE: dict[str, Wide] = {
     "SCRIPT EXISTS": Wide(("SCRIPT", "EXISTS", *words("0" * 30, 2000))),
     "SLOWLOG GET": Wide(("SLOWLOG", "GET", -1)),
     "SWAPDB": Wide(("SWAPDB", 0, 1), after=(("SWAPDB", 0, 1),)),
+    # Hashes
+    "HSET": Wide(("HSET", "h", *pairs("m")), (("DEL", "h"),)),
+    "HMSET": Wide(("HMSET", "h", *pairs("m")), (("DEL", "h"),)),
+    "HSETEX": Wide(("HSETEX", "h", "EX", 1000, "FIELDS", WORDS, *pairs("m")), (("DEL", "h"),)),
+    **{name: Wide((name, "h", *ELEMENTS), HASH) for name in ("HDEL", "HMGET")},
+    **{name: Wide((name, "h"), HASH) for name in ("HGETALL", "HKEYS", "HVALS")},
+    "HRANDFIELD": Wide(("HRANDFIELD", "h", WORDS // 2), HASH),
+    "HSCAN": Wide(("HSCAN", "h", 0, "COUNT", WORDS), HASH),
+    **{
+        name: Wide((name, "h", *time, "FIELDS", WORDS, *ELEMENTS), HASH)
+        for name, *time in (
+            ("HEXPIRE", 1000), ("HPEXPIRE", 1_000_000), ("HEXPIREAT", 4_000_000_000), ("HPEXPIREAT", 4_000_000_000_000),
+            ("HGETEX", "EX", 1000), ("HGETDEL",), ("HPERSIST",), ("HTTL",), ("HPTTL",), ("HEXPIRETIME",), ("HPEXPIRETIME",),
+        )
+    },
+    # Lists
+    **{name: Wide((name, "l", *ELEMENTS), (("DEL", "l"), ("RPUSH", "l", "m"))) for name in ("LPUSH", "LPUSHX", "RPUSH", "RPUSHX")},
+    **{name: Wide((name, "l", WORDS), LIST) for name in ("LPOP", "RPOP")},
+    "LRANGE": Wide(("LRANGE", "l", 0, -1), LIST),
+    "LINDEX": Wide(("LINDEX", "l", WORDS // 2), LIST),
+    "LINSERT": Wide(("LINSERT", "l", "BEFORE", f"m{WORDS - 1}", "x"), LIST),
+    "LSET": Wide(("LSET", "l", WORDS // 2, "x"), LIST),
+    "LPOS": Wide(("LPOS", "l", "none"), LIST),
+    "LREM": Wide(("LREM", "l", 0, "none"), LIST),
+    "LTRIM": Wide(("LTRIM", "l", 1, 1), LIST),
+    "LMPOP": Wide(("LMPOP", 1, "l", "LEFT", "COUNT", WORDS), LIST),
+    "BLMPOP": Wide(("BLMPOP", 0, 1, "l", "LEFT", "COUNT", WORDS), LIST),
+    **{name: Wide((name, *words("none"), "l", 0), LIST) for name in ("BLPOP", "BRPOP")},
+    # Sets
+    "SADD": Wide(("SADD", "set", *ELEMENTS), (("DEL", "set"),)),
+    **{name: Wide((name, "set", *ELEMENTS), SETS) for name in ("SREM", "SMISMEMBER")},
+    "SMEMBERS": Wide(("SMEMBERS", "set"), SETS),
+    **{name: Wide((name, "set", WORDS // 2), SETS) for name in ("SPOP", "SRANDMEMBER")},
+    "SSCAN": Wide(("SSCAN", "set", 0, "COUNT", WORDS), SETS),
+    **{name: Wide((name, "set", "other"), SETS) for name in ("SDIFF", "SINTER", "SUNION")},
+    **{name: Wide((name, "to", "set", "other"), SETS) for name in ("SDIFFSTORE", "SINTERSTORE", "SUNIONSTORE")},
+    "SINTERCARD": Wide(("SINTERCARD", 2, "set", "other"), SETS),
+    # Sorted sets
+    "ZADD": Wide(("ZADD", "z", *SCORES), (("DEL", "z"),)),
+    **{name: Wide((name, "z", *ELEMENTS), SORTED) for name in ("ZREM", "ZMSCORE")},
+    **{name: Wide((name, "z", WORDS), SORTED) for name in ("ZPOPMAX", "ZPOPMIN")},
+    "ZRANDMEMBER": Wide(("ZRANDMEMBER", "z", WORDS // 2), SORTED),
+    "ZSCAN": Wide(("ZSCAN", "z", 0, "COUNT", WORDS), SORTED),
+    **{name: Wide((name, "z", 0, -1), SORTED) for name in ("ZRANGE", "ZREVRANGE", "ZREMRANGEBYRANK")},
+    **{name: Wide((name, "z", "-inf", "+inf"), SORTED) for name in ("ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZCOUNT")},
+    **{name: Wide((name, "z", "-", "+"), SORTED) for name in ("ZRANGEBYLEX", "ZREMRANGEBYLEX", "ZLEXCOUNT")},
+    "ZREVRANGEBYSCORE": Wide(("ZREVRANGEBYSCORE", "z", "+inf", "-inf"), SORTED),
+    "ZREVRANGEBYLEX": Wide(("ZREVRANGEBYLEX", "z", "+", "-"), SORTED),
+    "ZRANGESTORE": Wide(("ZRANGESTORE", "to", "z", 0, -1), SORTED),
+    **{name: Wide((name, 2, "z", "y"), SORTED) for name in ("ZDIFF", "ZINTER", "ZUNION", "ZINTERCARD")},
+    **{name: Wide((name, "to", 2, "z", "y"), SORTED) for name in ("ZDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE")},
+    "ZMPOP": Wide(("ZMPOP", 1, "z", "MIN", "COUNT", WORDS), SORTED),
+    "BZMPOP": Wide(("BZMPOP", 0, 1, "z", "MIN", "COUNT", WORDS), SORTED),
+    **{name: Wide((name, *words("none"), "z", 0), SORTED) for name in ("BZPOPMAX", "BZPOPMIN")},
 }  # fmt: skip
 """By name; what follows the name of a command tells its forms apart."""
 
@@ -192,7 +253,10 @@ NARROW: frozenset[str] = frozenset({
     "EXPIRE", "EXPIREAT", "EXPIRETIME", "MOVE", "OBJECT ENCODING", "OBJECT FREQ", "OBJECT IDLETIME", "OBJECT REFCOUNT", "PERSIST",
     "PEXPIRE", "PEXPIREAT", "PEXPIRETIME", "PTTL", "RENAMENX", "TTL", "TYPE", "WAIT", "DECR", "DECRBY", "GETDEL", "GETEX",
     "GETSET", "INCR", "INCRBY", "INCRBYFLOAT", "INCREX", "PSETEX", "SETEX", "SETNX", "STRLEN", "SUBSTR",
-    "RESTORE",      # depends on its payload, which benchmarks.persistence measures
+    "HEXISTS", "HGET", "HINCRBY", "HINCRBYFLOAT", "HLEN", "HSETNX", "HSTRLEN", "LLEN", "BLMOVE", "BRPOPLPUSH", "LMOVE", "RPOPLPUSH",
+    "SCARD", "SISMEMBER", "SMOVE", "ZCARD", "ZINCRBY", "ZRANK", "ZREVRANK", "ZSCORE",
+    "TRIMSLOTS",    # refused without a cluster
+    "RESTORE", "RESTORE-ASKING",    # depend on their payload, which benchmarks.persistence measures
     "MIGRATE",      # depends on the other server
     "AUTH", "CLIENT CACHING", "CLIENT GETNAME", "CLIENT GETREDIR", "CLIENT ID", "CLIENT INFO", "CLIENT NO-EVICT",
     "CLIENT NO-TOUCH", "CLIENT PAUSE", "CLIENT REPLY", "CLIENT SETINFO", "CLIENT SETNAME", "CLIENT UNBLOCK", "CLIENT UNPAUSE",

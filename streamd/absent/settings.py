@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from streamd.integers import INT32_MAX, INT32_MIN
+from streamd.integers import INT32_MAX
 from streamd.settings.kinds import Boolean, Refused, Text
 from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
 
@@ -71,8 +71,6 @@ def title_template(text: str) -> str | None:
 
 
 TYPES = (
-    integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=FOREIGN, aliases="list-max-ziplist-size", doc=""),
-    integer("list-compress-depth", 0, hi=INT32_MAX, flags=FOREIGN, doc=""),
     memory("hll-sparse-max-bytes", 3000, flags=FOREIGN, doc=""),
     boolean("vset-force-single-threaded-execution", False, flags=FOREIGN, doc=""),
 )  # fmt: skip

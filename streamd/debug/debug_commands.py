@@ -203,7 +203,7 @@ def _accepted(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 for _name in (
-    b"SET-SKIP-CHECKSUM-VALIDATION", b"REPLY-COPY-AVOIDANCE", b"DICT-RESIZING",
+    b"SET-SKIP-CHECKSUM-VALIDATION", b"REPLY-COPY-AVOIDANCE", b"DICT-RESIZING", b"QUICKLIST-PACKED-THRESHOLD",
 ):  # fmt: skip
     subcommand(_name, 3)(_accepted)
 

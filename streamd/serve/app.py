@@ -63,6 +63,7 @@ from streamd.serve.shutdown import Shutdown
 from streamd.serve.tls import make_context
 from streamd.users.acl import Acl
 from streamd.values.hashes.hash_limits import HashLimits
+from streamd.values.lists.list_limits import ListLimits
 from streamd.values.sets.set_limits import SetLimits
 from streamd.values.sorted_sets.sorted_set_limits import SortedSetLimits
 from streamd.values.streams.stream_settings import StreamLimits
@@ -79,7 +80,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Memory, HashLimits, SetLimits, SortedSetLimits, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
+    Eviction, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Routing, Cluster, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics, Console,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from streamd.keyspace.value_type import register
 from streamd.values.hashes.hash_type import HashType
+from streamd.values.lists.list_type import ListType
 from streamd.values.sets.set_type import SetType
 from streamd.values.sorted_sets.sorted_set_type import SortedSetType
 from streamd.values.streams.stream_type import StreamType
@@ -15,7 +16,7 @@ from streamd.values.strings.string_type import StringType
 
 __all__ = ["VALUE_TYPES"]
 
-VALUE_TYPES = (StringType(), HashType(), SetType(), SortedSetType(), StreamType())
+VALUE_TYPES = (StringType(), HashType(), ListType(), SetType(), SortedSetType(), StreamType())
 """All types, those first of which there are most keys."""
 
 for _type in VALUE_TYPES:

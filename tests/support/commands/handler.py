@@ -36,6 +36,7 @@ def make_context(resp: int = 2, now_ms: int = START_MS, **config: Any) -> Handle
     ctx.db = ctx.databases[0]
     ctx.reply = ReplyWriter(resp)
     ctx.config = SimpleNamespace(
+        cluster_enabled=False,
         **{
             "proto_max_bulk_len": 512 * 1024 * 1024,
             "stream_node_max_bytes": 4096,
@@ -43,7 +44,7 @@ def make_context(resp: int = 2, now_ms: int = START_MS, **config: Any) -> Handle
             "lazyfree_lazy_server_del": False,
             "lazyfree_lazy_user_flush": False,
         }
-        | config
+        | config,
     )
     ctx.stream_node_max_bytes = ctx.config.stream_node_max_bytes
     ctx.stream_node_max_entries = ctx.config.stream_node_max_entries

@@ -1,0 +1,118 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""ListType: lists as a type of value."""
+
+cimport cython
+from libc.stdint cimport uint64_t
+
+from streamd.engine.listpack cimport LpValue
+from streamd.keyspace.value_type cimport NO_SIZE, ValueType, size_class
+from streamd.persistence.aof.command_writer cimport CommandWriter
+from streamd.persistence.rdb.codes cimport (
+    TYPE_LIST, TYPE_LIST_OF_LISTPACKS, TYPE_LIST_OF_ZIPLISTS, TYPE_LIST_ZIPLIST,
+)
+from streamd.persistence.rdb.listpacks cimport put_listpack
+from streamd.persistence.rdb.write cimport RdbWriter
+from streamd.protocol.request_bytes cimport buffer_put_bulk
+from streamd.values.lists.list_arguments cimport value_bytes
+from streamd.values.lists.list_value cimport Cursor, List, cursor_next
+from streamd.values.lists.loading cimport ListLoader
+from streamd.values.lists.node cimport Node, block_of, is_plain, listpack_of, read_element
+
+from streamd.digests import chain
+
+__all__ = ["ListType"]
+
+cdef enum:
+    LIST_BYTES = 48             # of a List, which is counted here; its nodes are counted where they are allocated
+    WORDS_PER_COMMAND = 64      # elements of an RPUSH that recreates a list
+    PLAIN_CONTAINER = 1
+    PACKED_CONTAINER = 2
+
+
+@cython.final
+cdef class ListType(ValueType):
+    """Lists."""
+
+    def __init__(self):
+        super().__init__(
+            b"list", List, frees_slowly=True, sizes_name="lists_items",
+            rdb_types=(TYPE_LIST_OF_LISTPACKS, TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_OF_ZIPLISTS),
+            families=tuple([
+                "streamd.values.lists." + name for name in ("push_pop", "reading", "editing", "moving", "first_list")
+            ]),
+        )
+
+    cdef Py_ssize_t weigh(self, object value, int *found) except -1:
+        found[0] = size_class(<Py_ssize_t>(<List>value).length)
+        return LIST_BYTES
+
+    cpdef Py_ssize_t weight(self, object value) except -1:
+        return LIST_BYTES
+
+    cpdef Py_ssize_t size(self, object value) except? NO_SIZE:
+        return <Py_ssize_t>(<List?>value).length
+
+    cpdef long long memory(self, object value) except -1:
+        return LIST_BYTES + <long long>(<List?>value).memory()
+
+    cpdef bytes encoding(self, bytes key, object value, int hint):
+        return b"quicklist" if (<List?>value).is_quicklist else b"listpack"
+
+    cpdef object copy(self, object value):
+        return (<List?>value).copy()
+
+    cpdef int save(self, object writer, object value) except -1:
+        """The number of nodes; each: 1 and an element, or 2 and a listpack."""
+        cdef RdbWriter out = <RdbWriter?>writer
+        cdef List whole = <List?>value
+        cdef Node *node = whole.head
+        out.put_length(whole.nodes)
+        for _ in range(whole.nodes):
+            if is_plain(node):
+                out.put_length(PLAIN_CONTAINER)
+                out.put_string(block_of(node), node.size)
+            else:
+                out.put_length(PACKED_CONTAINER)
+                put_listpack(out, listpack_of(node))
+            node = node.next
+        return 0
+
+    cpdef object loader(self, object window, object options):
+        return ListLoader(self, window, options)
+
+    cpdef int rewrite(self, object writer, bytes key, object value) except -1:
+        """RPUSH, with up to 64 elements each."""
+        cdef CommandWriter commands = <CommandWriter?>writer
+        cdef List whole = <List?>value
+        cdef Cursor cursor
+        cdef LpValue element
+        cdef uint64_t left = whole.length
+        cdef uint64_t i = 0
+        whole.seek(0, &cursor)
+        while left:
+            if i % WORDS_PER_COMMAND == 0:
+                commands.begin(2 + <unsigned int>min(left, WORDS_PER_COMMAND))
+                commands.word(b"RPUSH")
+                commands.word(key)
+            read_element(cursor.node, cursor.at, &element)
+            if element.data is NULL:
+                commands.signed_word(element.number)
+            else:
+                buffer_put_bulk(&commands.held, <const char *>element.data, <Py_ssize_t>element.length)
+            i += 1
+            left -= 1
+            cursor_next(whole, &cursor)
+        return 0
+
+    cpdef bytes digest(self, object value, bytes digest):
+        cdef List whole = <List?>value
+        cdef Cursor cursor
+        cdef LpValue element
+        digest = chain(digest, b"\0\0\0\1")
+        if whole.seek(0, &cursor):
+            while True:
+                read_element(cursor.node, cursor.at, &element)
+                digest = chain(digest, value_bytes(&element))
+                if not cursor_next(whole, &cursor):
+                    break
+        return digest
