@@ -253,7 +253,7 @@ class UnsupportedValueError(CorruptFileError):
     """A value of a type that streamd does not support; the file itself may be valid.
 
     database, key  where it was
-    type_name      what it is: list, hash ...
+    type_name      what it is: `module value`, `array` ...
     """
 
     def __init__(self, file: str, offset: int, database: int, key: bytes, type_name: str) -> None:

@@ -64,7 +64,7 @@ PRINT_EVERY_S = 10.0
     help="At the end, pause the writes of the source for this time, while clients are switched to the target.",
 )  # fmt: skip
 @click.option("--replace", "replaces", is_flag=True, help="Drop the data of the target.")
-@click.option("--skip-unsupported", "skip", is_flag=True, help="Skip keys that are neither streams nor strings.")
+@click.option("--skip-unsupported", "skip", is_flag=True, help="Skip keys of types that streamd does not have.")
 @click.option("--copy", "copies", is_flag=True, help="Copy key by key, without replication.")
 def command(
     url: str,
@@ -79,7 +79,7 @@ def command(
     to_password_env: str | None,
     **login: Any,
 ) -> None:
-    """Take over the streams, strings, hashes and sets of a running Redis, without downtime.
+    """Take over the data of a running Redis, except values of modules, without downtime.
 
     The target becomes a replica of the source, and a primary again at the end. Nothing is written
     before the source has been examined. Exit status: 0 success, 1 failure, 130 stopped; in any case the

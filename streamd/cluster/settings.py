@@ -8,7 +8,7 @@ from ipaddress import ip_address as parse_ip
 from typing import Any
 
 from streamd.integers import INT32_MAX, UINT64_MAX
-from streamd.settings.kinds import Flags, Refused
+from streamd.settings.kinds import Flags
 from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
 
 __all__: list[str] = []
@@ -17,17 +17,13 @@ MB = 1 << 20
 
 
 class SlotStatistics(Flags):
-    """As Flags, with a word for all of them; the memory of slots cannot be switched on while the server runs"""
+    """As Flags, with a word for all of them."""
 
     def parse(self, args: Sequence[str], old: Any) -> tuple[str, ...]:
         value = super().parse(args, old)
         if "yes" in value or len(value) == len(self.words) - 2:
             return ("yes",)
         return value or ("no",)
-
-    def check_change(self, old: Any, new: Any) -> None:
-        if not {"yes", "mem"}.isdisjoint(new) and {"yes", "mem"}.isdisjoint(old):
-            raise Refused("memory tracking cannot be enabled at runtime")
 
 
 def host_name(text: str) -> str | None:

@@ -14,6 +14,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.route import Route
+from streamd.errors import ConfigError
 from streamd.integers import INT64_MAX
 from streamd.keyspace.hash_slot import SLOTS, slot_of
 
@@ -31,7 +32,7 @@ def zeros() -> array[int]:
 
 class SlotStatistics(Capability):
     """
-    metrics  those that are reported
+    metrics  those that are reported; none before the settings are applied for the first time
     """
 
     def __init__(self, host: Host) -> None:
@@ -39,7 +40,7 @@ class SlotStatistics(Capability):
         self._config = host.config
         self._routing = host.get(Routing)
         self._cluster = host.get(Cluster)
-        self.metrics: tuple[str, ...] = ("key-count",)
+        self.metrics: tuple[str, ...] = ()
         self._memory = self._measured = zeros()
         self._cursor = 0
         self.reset_statistics()
@@ -54,6 +55,8 @@ class SlotStatistics(Capability):
             wanted.add("cpu-usec")
         if has_all or "net" in given:
             wanted |= {"network-bytes-in", "network-bytes-out"}
+        if self._cluster.is_on and self.metrics and "memory-bytes" in wanted - {*self.metrics}:
+            raise ConfigError("cluster-slot-stats-enabled", "memory tracking cannot be enabled at runtime")
         self.metrics = tuple(name for name in METRICS if name in wanted)
         counts = self._cluster.is_on and not wanted.isdisjoint({"cpu-usec", "network-bytes-in"})
         self.slow_us = 0 if counts else INT64_MAX

@@ -202,9 +202,7 @@ def _accepted(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-for _name in (
-    b"SET-SKIP-CHECKSUM-VALIDATION", b"REPLY-COPY-AVOIDANCE", b"DICT-RESIZING", b"QUICKLIST-PACKED-THRESHOLD",
-):  # fmt: skip
+for _name in (b"SET-SKIP-CHECKSUM-VALIDATION", b"REPLY-COPY-AVOIDANCE", b"DICT-RESIZING"):
     subcommand(_name, 3)(_accepted)
 
 

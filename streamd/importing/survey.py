@@ -16,7 +16,7 @@ from streamd.importing.peers import ImportFailedError, Peer
 
 __all__ = ["SUPPORTED_TYPES", "Survey", "Unsupported", "pattern_of", "scan", "survey"]
 
-SUPPORTED_TYPES = frozenset({"hash", "set", "stream", "string", "zset"})
+SUPPORTED_TYPES = frozenset({"hash", "list", "set", "stream", "string", "zset"})
 BUILT_IN_MODULES = frozenset({"vectorset"})
 """Modules that every Redis has since 8.0: what they hold is seen by the types of its keys."""
 PER_SCAN = 1000
@@ -77,7 +77,7 @@ class Survey:
     def lines(self) -> Iterator[str]:
         """What cannot be taken, most keys first, a line each."""
         for (type_name, pattern), each in sorted(self.unsupported.items(), key=lambda item: (-item[1].count, item[0])):
-            yield f"{each.count:>12,}  {type_name:<8}  {pattern}   such as {', '.join(each.examples)}"
+            yield f"{each.count:>12,}  {type_name:<9}  {pattern}   such as {', '.join(each.examples)}"
 
     def notes(self) -> Iterator[str]:
         """What else the source has that streamd has not, a line each."""

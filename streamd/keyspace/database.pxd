@@ -37,7 +37,7 @@ cdef class Database(Accesses):
 
     cdef public KeyspaceListener listener  # notified of events of keys; one for all databases of a server
 
-    cdef list shards                      # dict of key -> KeyRecord, or None, by the upper bits of the key's hash, or its slot
+    cdef list shards                      # dict of key -> KeyRecord, or None, by the upper bits of the hash, or by slot
     cdef readonly bint by_slot            # a node of a cluster: a shard for each hash slot
     cdef public bytearray shown           # by slot: not 0 where keys are shown to those who ask for any; None: all are
     cdef list chunks                      # the dense list of records, in lists of CHUNK

@@ -2,8 +2,8 @@
 """Messages: PUBLISH and SPUBLISH.
 
 Compiled, unlike the commands in subscribe.py: the cost of a message to one subscriber is mostly overhead. It is
-propagated to replicas, whose subscribers receive it too, and not written to the append-only file; in a cluster it goes to the other
-nodes instead (`Hub.relay`). Behaviour: Redis 8.6.
+propagated to replicas, whose subscribers receive it too, and not written to the append-only file; in a cluster it goes
+to the other nodes instead (`Hub.relay`). Behaviour: Redis 8.6.
 """
 
 from cpython.bytes cimport PyBytes_GET_SIZE

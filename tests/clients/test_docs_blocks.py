@@ -45,6 +45,7 @@ ELSEWHERE = {
     ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,
     ("docs/cluster.md", "for port in 7001 7002 7003 7004 7005 7006; do"): "six servers; tests/cluster/test_redis_cli.py does the same",
+    ("docs/cluster-bus.md", "bytes of a link ─▶ Reader ─▶ decode ─▶ Receiver ─┬─▶ Claims       roles, slots, epochs: the greater config epoch wins"): DRAWING,
     ("docs/image.md", "docker build -t streamd ."): ENGINE,
     ("docs/replication.md", "cd examples/failover"): "run by tests/replication/test_demo.py",
     ("docs/replication.md", "port 7001: master"): "compared by tests/replication/test_demo.py",
@@ -57,6 +58,7 @@ ELSEWHERE = {
     ("docs/tests.md", "a: CLIENT TRACKING ON ; GET k"): FRAGMENT,
     ("docs/tests.md", "@pytest.mark.real"): "run by tests/replication/test_docs.py",
     ("docs/tests.md", "def test_nothing_is_lost(tmp_path: Path) -> None:"): "run by tests/replication/test_docs.py",
+    ("docs/tests.md", "simulation = Simulation(seed=1)"): FRAGMENT,
     ("docs/tests.md", 'page = browser.open(f"http://127.0.0.1:{port}/", width=400, is_dark=True)'): FRAGMENT,
 }  # fmt: skip
 """Blocks that are not run here, by page and first line; None: all of the page."""

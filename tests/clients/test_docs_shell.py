@@ -96,7 +96,7 @@ def test_a_history_by_spark(served: Reader) -> None:
 def test_an_archive_by_a_replica(served: Reader) -> None:
     served.start("streamd server --port 6379 --bind 127.0.0.3 --replicaof 127.0.0.1 6379")
     eventually(lambda: length(served, "readings", "-h replica") == 21)
-    printed = served.type(block("docs/archive.md", "streamd archive run /var/lib/archive --pattern 'readings*'"))
+    printed = served.type(block("docs/archive.md", "streamd archive run /var/lib/archive --pattern 'readings*' --url"))
     assert "readings: 20 entries" in printed
 
 
@@ -179,7 +179,7 @@ def test_load(reader: Reader) -> None:
 @pytest.mark.real("8.6")
 def test_from_redis_and_back(reader: Reader) -> None:
     reader.start("redis-server --port 6379 --bind 127.0.0.2 --protected-mode no --save ''")
-    keys = [f"RPUSH session:{at} ann" for at in range(50)] + [f"SET k:{at} v" for at in range(5000)]
+    keys = [f"VADD session:{at} VALUES 3 1 2 3 ann" for at in range(50)] + [f"SET k:{at} v" for at in range(5000)]
     keys += ["SELECT 1", *(f"XADD s:{at} * a b" for at in range(101))]
     reader.run("redis-cli -h old-host", "\n".join(keys))
     reader.type(block("docs/migration.md", "mkdir -p /var/lib/streamd"))

@@ -192,7 +192,8 @@ def test_only_so_many_streams_are_looked_at(start: StartServer) -> None:
         statistics = client.info("commandstats")
     assert (len(found.look.streams), found.look.is_whole) == (5, False)
     assert statistics["cmdstat_xinfo|stream"]["calls"] == 15
-    assert statistics["cmdstat_scan"]["calls"] == 1
+    knows_sizes = any("_distrib_" in name for name in found.look.info)
+    assert statistics["cmdstat_scan"]["calls"] == (1 if knows_sizes else 5)
     assert "More streams exist" in found.page()
     assert set(examine(server, limits=Limits(match="stream:1?")).look.streams) == {
         b"stream:%d" % n for n in range(10, 20)

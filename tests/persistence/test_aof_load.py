@@ -171,9 +171,9 @@ def test_a_command_that_fails_is_passed_over(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_an_unknown_command_refuses_the_start(tmp_path: Path) -> None:
-    path = write(tmp_path, bytes_of(HEAD + commands("LPUSH l x") + TAIL))
+    path = write(tmp_path, bytes_of(HEAD + commands("GEOADD g 1 1 x") + TAIL))
     before = path.read_bytes()
-    with pytest.raises(AofLoadError, match="Unknown command 'LPUSH'"):
+    with pytest.raises(AofLoadError, match="Unknown command 'GEOADD'"):
         load(tmp_path)
     assert path.read_bytes() == before
 

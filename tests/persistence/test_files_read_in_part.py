@@ -19,7 +19,7 @@ SKIP = {"rdb_skip_unsupported": "yes"}
 def fill(server: Server) -> set[bytes]:
     """Write values of which streamd can load one; the names of all."""
     with server.connect() as wire:
-        for line in ("RPUSH l a b", "XADD s 1-1 f v"):
+        for line in ("VADD v VALUES 3 1 2 3 a", "XADD s 1-1 f v"):
             wire.call(*line.split())
         wire.call("FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
         return names(wire)
@@ -151,7 +151,7 @@ def test_a_replica_keeps_the_last_snapshot_of_its_primary(new_node: Callable[...
     primary = new_node("redis", repl_diskless_sync="no")
     replica = new_node("streamd", repl_diskless_load="disabled", **SKIP)
     for number in range(2):
-        primary.line(f"RPUSH h{number} v")
+        primary.line(f"VADD v{number} VALUES 3 1 2 3 a")
         replica.follow(primary)
         wait_in_sync(primary, replica)
         replica.line("SAVE")
@@ -159,4 +159,4 @@ def test_a_replica_keeps_the_last_snapshot_of_its_primary(new_node: Callable[...
         replica.line(f"SET own{number} v")
     (kept,) = kept_in(replica.folder)
     assert kept.name == "dump.rdb.whole-from-primary"
-    assert b"h1" in kept.read_bytes()
+    assert b"v1" in kept.read_bytes()

@@ -230,21 +230,21 @@ def test_the_file_of_a_full_resync_becomes_the_snapshot(pair: tuple[Node, Node])
 
 
 def test_a_snapshot_with_other_types_costs_no_data_and_is_explained_once(redis: Node, replica: Node) -> None:
-    redis.line("RPUSH list:1 v")
+    redis.line("VADD vectors:1 VALUES 3 1 2 3 v")
     replica.line("SET own data")
     for mode in ("disabled", "swapdb"):
         replica.must("CONFIG", "SET", "repl-diskless-load", mode)
         replica.follow(None)
         mark = replica.log_mark()
         replica.follow(redis)
-        wait_until(lambda mark=mark: "'list:1'" in replica.log_since(mark), "a line about the key")
+        wait_until(lambda mark=mark: "'vectors:1'" in replica.log_since(mark), "a line about the key")
         replica.must("CONFIG", "SET", "masteruser", "")
         wait_until(lambda: int(replica.info()["master_total_sync_attempts"]) >= 2, "another attempt")
-        assert replica.log_since(mark).count("'list:1'") == 1
-        assert "is a list" in replica.log_since(mark)
+        assert replica.log_since(mark).count("'vectors:1'") == 1
+        assert "is a module value" in replica.log_since(mark)
         assert replica.must("GET", "own").value == b"data"
         assert replica.info()["master_link_status"] == "down"
-        assert "list:1" in replica.info()["master_link_down_reason"]
+        assert "vectors:1" in replica.info()["master_link_down_reason"]
     wait_until(lambda: not list(replica.folder.glob("temp-*")), "the removal of the file")
     replica.must("CONFIG", "SET", "rdb-skip-unsupported", "yes")
     redis.line("XADD s 1-1 f v")
@@ -254,18 +254,18 @@ def test_a_snapshot_with_other_types_costs_no_data_and_is_explained_once(redis: 
 
 def test_a_command_of_another_type_drops_the_link_unless_such_are_skipped(pair: tuple[Node, Node]) -> None:
     redis, replica = pair
-    redis.line("RPUSH list:1 v")
+    redis.line("VADD vectors:1 VALUES 3 1 2 3 v")
     redis.line("XADD s 2-1 f v")
-    wait_until(lambda: "RPUSH for key 'list:1'" in replica.log(), "a line about the command")
+    wait_until(lambda: "VADD for key 'vectors:1'" in replica.log(), "a line about the command")
     wait_until(lambda: not replica.has_link(), "the link down")
     assert replica.must("XLEN", "s").value == 1
     replica.must("CONFIG", "SET", "rdb-skip-unsupported", "yes")
     wait_in_sync(redis, replica)
-    redis.line("RPUSH list:1 w")
+    redis.line("VADD vectors:1 VALUES 3 1 2 3 w")
     redis.line("XADD s 3-1 f v")
     wait_in_sync(redis, replica)
     assert replica.must("XLEN", "s").value == 3
-    assert replica.log().count("Skipping the command RPUSH of the primary") == 1
+    assert replica.log().count("Skipping the command VADD of the primary") == 1
     assert redis.info("stats")["sync_full"] == "1"
 
 

@@ -73,7 +73,7 @@ def test_what_a_server_can_do_is_asked(streamd_server: Server) -> None:
     assert found.name == "streamd"
     assert found.has_idmp
     assert found.has_acked_trim
-    assert not found.has_hashes
+    assert found.has_hashes
 
 
 @pytest.mark.real(since="7.0")

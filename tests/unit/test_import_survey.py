@@ -39,6 +39,13 @@ def test_patterns_are_counted_with_examples() -> None:
     assert (found.supported, found.unsupported_keys) == (1, 6)
 
 
+def test_keys_of_every_type_that_streamd_has_are_supported() -> None:
+    found = Survey()
+    for name in ("hash", "list", "set", "stream", "string", "zset"):
+        found.count(b"key", name)
+    assert (found.supported, found.unsupported_keys) == (6, 0)
+
+
 def test_too_many_patterns_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "MAX_PATTERNS", 1)
     found = Survey()

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Listpacks in RDB streams: a string each, with the back-lengths of the release that writes it (engine/listpack.pyx)."""
+"""Listpacks in RDB streams: a string each, with the back-lengths of the release that writes it."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 

@@ -27,7 +27,7 @@ Redis 8.8 refuses some of what older releases accept: with type 27, nodes withou
 read no more than was added, and back-lengths of listpacks are those of 8.8 (see listpack).
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.engine.listpack cimport LP_HEADER, lp_bytes, lp_get_int

@@ -72,7 +72,6 @@ def redlock():
 def pottery():
     import redis
     from pottery import (
-        HyperLogLog,
         NextID,
         RedisCounter,
         RedisDeque,
@@ -99,8 +98,6 @@ def pottery():
     count = RedisCounter("abracadabra", redis=client, key="counter")
     count.update("bar")
     print(count.most_common(2))
-    seen = HyperLogLog(range(100), redis=client, key="seen")
-    print(95 <= len(seen) <= 105, 5 in seen)
     print([next(NextID(key="ids", masters={client})) for _ in range(3)])
     with Redlock(key="printer", masters={client}, auto_release_time=5) as lock:
         print(bool(lock.locked()))
