@@ -80,9 +80,9 @@ class Cluster(Capability):
     """
 
     info = {
-        "clients": (Field("cluster_connections", lambda self: len(self.links) if self.is_on else 0),),
-        "memory": (Field("mem_cluster_links", lambda self: self.links.memory if self.is_on else 0),),
-        "cluster": (Field("cluster_enabled", lambda self: int(self.is_on)),),
+        "clients": (Field("cluster_connections", 0),),
+        "memory": (Field("mem_cluster_links", 0),),
+        "cluster": (Field("cluster_enabled", 0),),
     }
 
     core: ClusterCore
@@ -99,6 +99,11 @@ class Cluster(Capability):
 
     def _take_over(self) -> None:
         host, config = self._host, self._config
+        self.info = {  # type: ignore[misc]  # of this server: without a cluster its values are fixed
+            "clients": (Field("cluster_connections", lambda self: len(self.links)),),
+            "memory": (Field("mem_cluster_links", lambda self: self.links.memory),),
+            "cluster": (Field("cluster_enabled", 1),),
+        }
         if config.replicaof:
             raise StartError("replicaof directive not allowed in cluster mode")
         if config.databases > 1:

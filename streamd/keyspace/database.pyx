@@ -908,17 +908,18 @@ def with_keys(list databases not None):
 
 
 def total_counts(list databases not None):
-    """Sums over databases: lookups that hit, that missed; keys expired, evicted, with an expiry of a replica's own."""
+    """Sums over databases: lookups that hit, missed; keys expired, evicted, with an expiry of a replica's own; parts expired."""
     cdef Database db
-    cdef long long hits = 0, misses = 0, expired = 0, evicted = 0, own = 0
+    cdef long long hits = 0, misses = 0, expired = 0, evicted = 0, own = 0, parts = 0
     for db in databases:
         hits += db.hits
         misses += db.misses
         expired += db.expired_keys
         evicted += db.evicted_keys
+        parts += db.expired_parts
         if db.own_expiries is not None:
             own += len(db.own_expiries)
-    return hits, misses, expired, evicted, own
+    return hits, misses, expired, evicted, own, parts
 
 
 def has_due(list databases not None, long long now_ms):

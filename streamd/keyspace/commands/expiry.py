@@ -34,14 +34,10 @@ class Expiry(Capability):
 
     info = {
         "stats": (
-            Fields(
-                "expired_subkeys expired_subkeys_active",
-                lambda self: (sum(db.expired_parts for db in self.host.databases), self.expired_parts),
-            ),
             Field("expired_stale_perc", "0.00"),
             Fields(
-                "expired_keys_active expired_time_cap_reached_count expire_cycle_cpu_milliseconds",
-                lambda self: (self.expired_keys, self.cycles_cut, self.cycle_us // 1000),
+                "expired_keys_active expired_subkeys_active expired_time_cap_reached_count expire_cycle_cpu_milliseconds",
+                lambda self: (self.expired_keys, self.expired_parts, self.cycles_cut, self.cycle_us // 1000),
             ),
         ),
     }

@@ -19,7 +19,7 @@ cdef class KeyStatistics(Capability):
     info = {
         "stats": (
             Fields(
-                "keyspace_hits keyspace_misses expired_keys evicted_keys slave_expires_tracked_keys",
+                "keyspace_hits keyspace_misses expired_keys evicted_keys slave_expires_tracked_keys expired_subkeys",
                 lambda self: total_counts((<KeyStatistics?>self).databases),
             ),
         ),
