@@ -61,7 +61,7 @@ cdef class Hub(Capability):
     cdef readonly Namespace shard_channels
     cdef readonly Py_ssize_t client_count     # clients with at least one subscription of any kind
     cdef public object hello_observer         # called with client and message when a Sentinel's hello is published
-    cdef public object relay                  # called with channel, message, is_sharded: passes them to a cluster; or None
+    cdef public object relay                  # called with channel, message, is_sharded, for a cluster; or None
     cdef ReplyWriter message                  # the encoded message during a publication; otherwise empty
 
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded=*) except -1
