@@ -908,7 +908,7 @@ def with_keys(list databases not None):
 
 
 def total_counts(list databases not None):
-    """Sums over databases: lookups that hit, missed; keys expired, evicted, of a replica's own expiry; parts expired."""
+    """Sums over databases: lookups that hit, missed; keys expired, evicted, with a replica's own expiry; parts."""
     cdef Database db
     cdef long long hits = 0, misses = 0, expired = 0, evicted = 0, own = 0, parts = 0
     for db in databases:
