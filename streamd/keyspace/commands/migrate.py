@@ -49,14 +49,14 @@ def find_keys(args: list[bytes]) -> range | None:
 
 
 def _find_key(args: list[bytes]) -> range | None:
-    """The key in its usual position, when there is no KEYS. As for Redis, one that ends the request is none."""
-    found = find_keys(args[:-1] if args[-1].upper() == b"KEYS" else args)
+    """The key in its usual position, when there is no KEYS."""
+    found = find_keys(args)
     return found if found is None or found.start == KEY_AT else range(0)
 
 
 def _find_more(args: list[bytes]) -> range | None:
     """The keys after KEYS."""
-    found = find_keys(args[:-1] if args[-1].upper() == b"KEYS" else args)
+    found = find_keys(args)
     return found if found is None or found.start != KEY_AT else range(0)
 
 
