@@ -238,6 +238,8 @@ def test_a_core_with_an_old_claim_is_corrected(cluster: RealCluster) -> None:
     cluster.peer.do(lambda core: core.state.assign(cluster.state.nodes[cluster.nodes[2].id].slots, core.state.myself))
     eventually(lambda: cluster.state.myself.is_replica, what="the demotion")
     assert cluster.state.myself.primary is cluster.state.nodes[cluster.nodes[2].id]
+    # The owner's own claim may come first.
+    eventually(lambda: PacketType.UPDATE in {packet[13] for _, packet in cluster.peer.received}, what="an UPDATE")
     check_packets(cluster.peer, {PacketType.UPDATE})
 
 

@@ -48,15 +48,22 @@ def find_keys(args: list[bytes]) -> range | None:
     return range(KEY_AT, KEY_AT + 1)
 
 
+def _find_named(args: list[bytes]) -> range | None:
+    """The keys that permissions and slots concern: as for Redis, a KEYS that only ends the request names none."""
+    if any(arg.upper() == b"KEYS" for arg in args[2:-1]):
+        return find_keys(args)
+    return range(KEY_AT, KEY_AT + 1)
+
+
 def _find_key(args: list[bytes]) -> range | None:
     """The key in its usual position, when there is no KEYS."""
-    found = find_keys(args)
+    found = _find_named(args)
     return found if found is None or found.start == KEY_AT else range(0)
 
 
 def _find_more(args: list[bytes]) -> range | None:
     """The keys after KEYS."""
-    found = find_keys(args)
+    found = _find_named(args)
     return found if found is None or found.start != KEY_AT else range(0)
 
 
