@@ -24,6 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import crowding, report, servers
+from benchmarks import types as types_script
 from benchmarks.__main__ import SCRIPTS
 from benchmarks.__main__ import main as run_all
 from benchmarks.cases import Case, Cell, Row, Sample, ensure_stream, fill, measure, run_cases
@@ -399,6 +400,22 @@ def test_a_script_that_is_not_there_is_reported_before_anything_runs(tmp_path: P
 def test_every_script_has_cases_with_names_of_their_own() -> None:
     names = [case.name for script in SCRIPTS for case in importlib.import_module(f"benchmarks.{script}").CASES]
     assert len(names) == len(set(names))
+
+
+def test_the_script_of_types_measures_requests_waiting_clients_and_memory() -> None:
+    cases = {case.name: case for case in types_script.CASES}
+    assert len(cases) == len(types_script.CASES)
+    names = ("HGET", "LPOP", "ZRANK in 1M", "BZPOPMIN, 1 waits", "bytes of a list of 10")
+    rows = run_cases([cases[name] for name in names], ["streamd"], rounds=1, scale=0.002)
+    assert [row.name for row in rows] == list(names)
+    assert all(row.cells["streamd"].per_s for row in rows[:4])
+    assert rows[4].cells["streamd"].figure > 0
+
+
+def test_members_of_the_script_of_types_are_different_and_of_one_length() -> None:
+    members = [types_script.member(at) for at in range(1000)]
+    assert len(set(members)) == 1000
+    assert {len(each) for each in members} == {16}
 
 
 # --- Crowds ------------------------------------------------------------------------------------------------------------
