@@ -435,8 +435,6 @@ class Features:
     """XADD with IDMP and IDMPAUTO, XCFGSET (Redis 8.6)."""
     has_acked_trim: bool
     """KEEPREF, DELREF and ACKED for XADD and XTRIM, XDELEX, XACKDEL (Redis 8.2)."""
-    has_hashes: bool
-    """HSET and its family; streamd has strings only."""
     has_streamd_helpers: bool
     """Commands of streamd's own that Redis does not have, among them the cheap split of a stream; as far as is known, this
     user may call them (`SplitForbiddenError`)."""
@@ -454,13 +452,13 @@ def server_features(connection: Connection) -> Features:
     if connection.features is not None:
         return connection.features
     info, commands = connection.pipeline(
-        [("INFO", "server"), ("COMMAND", "INFO", "XCFGSET", "XDELEX", "HSET", SPLIT_COMMAND)], raise_errors=False
+        [("INFO", "server"), ("COMMAND", "INFO", "XCFGSET", "XDELEX", SPLIT_COMMAND)], raise_errors=False
     )
     fields = {}
     if isinstance(info, bytes):
         lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
         fields = {name: value for name, colon, value in lines if colon}
-    known = [bool(each) for each in commands] if isinstance(commands, list) else [False] * 4
+    known = [bool(each) for each in commands] if isinstance(commands, list) else [False] * 3
     name = next((each for each in ("streamd", "valkey") if f"{each}_version" in fields), "redis")
     connection.features = Features(
         name=name,
@@ -468,8 +466,7 @@ def server_features(connection: Connection) -> Features:
         redis_version=_version(fields.get("redis_version", "")),
         has_idmp=known[0],
         has_acked_trim=known[1],
-        has_hashes=known[2],
-        has_streamd_helpers=known[3],
+        has_streamd_helpers=known[2],
     )
     return connection.features
 

@@ -73,7 +73,6 @@ def test_what_a_server_can_do_is_asked(streamd_server: Server) -> None:
     assert found.name == "streamd"
     assert found.has_idmp
     assert found.has_acked_trim
-    assert found.has_hashes
 
 
 @pytest.mark.real(since="7.0")
@@ -83,7 +82,6 @@ def test_what_redis_can_do_is_asked(redis_server: Server) -> None:
     assert found.name == "redis"
     assert found.has_idmp == (found.version >= (8, 6))
     assert found.has_acked_trim == (found.version >= (8, 2))
-    assert found.has_hashes
     assert not found.has_streamd_helpers
 
 
