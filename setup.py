@@ -140,13 +140,13 @@ class BuildOnce(build_ext):
         ext = todo[at]
         if self.takes_kept(ext):  # a build of another checkout has come first
             return
+        kept = self.kept(ext)  # before the compiler puts the C file in the place of the source
         if progress := os.environ.get("STREAMD_PROGRESS"):
             with suppress(OSError), open(progress, "a") as file:
                 file.write(f"  {at + 1:3} of {len(todo)}  {ext.sources[0]}\n")
         self.build_extension(ext)
         if gc.get_count()[0] > OBJECTS_KEPT:
             gc.collect()
-        kept = self.kept(ext)
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Whatever ends this leaves no part of a module under its name.
         new = kept.with_suffix(f".{os.getpid()}")
