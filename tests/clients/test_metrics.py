@@ -131,6 +131,24 @@ def test_every_field_of_info_has_its_metric(server: Server) -> None:
     assert "master" in labels
 
 
+def test_keys_are_counted_by_type(server: Server) -> None:
+    with client_of(server) as client:
+        client.set("text", "a")
+        client.xadd("stream", {"a": "b"})
+        client.xadd("another", {"a": "b"})
+        client.hset("hash", "a", "b")
+        client.rpush("list", "a", "b")
+        client.sadd("set", "a")
+        client.zadd("zset", {"a": 1})
+        types = ("string", "stream", "hash", "list", "set", "zset")
+        expected = {("0", name): 2 if name == "stream" else 1 for name in types}
+        assert scrape(server)["streamd_db_keys_of_type"] == expected
+        client.delete("another", "hash")
+        expected["0", "stream"] = 1
+        del expected["0", "hash"]
+        assert scrape(server)["streamd_db_keys_of_type"] == expected
+
+
 def test_the_histogram_of_a_command_counts_its_calls(server: Server) -> None:
     with client_of(server) as client:
         for _ in range(20):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COMMAND", "OF_DATABASE", "OF_INFO", "OF_REPLICA", "OWN", "SERVER", "Family"]
+__all__ = ["COMMAND", "KEYS_OF_TYPE", "OF_DATABASE", "OF_INFO", "OF_REPLICA", "OWN", "SERVER", "Family"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +153,8 @@ OF_DATABASE = (
     gauge("avg_ttl", "Their mean time to live.", "db_average_ttl_seconds", MS),
 )
 """Of each database, label `db`."""
+
+KEYS_OF_TYPE = Family("streamd_db_keys_of_type", "gauge", "Keys of a database, labels `db` and `type`, as TYPE names it.")
 
 OF_REPLICA = (
     gauge("offset", "The offset that a replica has confirmed.", "connected_replica_offset_bytes"),

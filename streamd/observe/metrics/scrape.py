@@ -13,6 +13,7 @@ from typing import Protocol
 from streamd.core.histogram import BOUNDS_US, Histogram
 from streamd.core.host import Host
 from streamd.core.slices import Slices
+from streamd.keyspace.database import with_keys
 from streamd.keyspace.value_type import registered_types
 from streamd.observe.info import Info
 from streamd.observe.metrics.exposition import Exposition, escaped
@@ -20,6 +21,7 @@ from streamd.observe.metrics.metric_families import (
     COMMAND,
     DURATION,
     ERRORS,
+    KEYS_OF_TYPE,
     OF_DATABASE,
     OF_INFO,
     OF_REPLICA,
@@ -117,6 +119,15 @@ class Scraper:
         for family in OF_DATABASE:
             values = (({"db": db}, number(told[family.field]) * family.scale) for db, told in databases.items())
             yield exposition.samples(family, values)
+        yield exposition.samples(
+            KEYS_OF_TYPE,
+            (
+                ({"db": str(db.index), "type": each.name.decode()}, count)
+                for db in with_keys(self._host.databases)
+                for each in registered_types()
+                if (count := sum(count for _, count in db.sizes_by_power(each)))
+            ),
+        )
         replicas = [parts(value) for name, value in fields.items() if name[:5] == "slave" and name[5:].isdecimal()]
         for family in OF_REPLICA:
             yield exposition.samples(

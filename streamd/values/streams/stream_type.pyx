@@ -38,6 +38,7 @@ cdef class StreamType(ValueType):
         )
 
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:
+        found[0] = 0  # all in one class: they are only counted
         return STREAM_BYTES
 
     cpdef Py_ssize_t weight(self, object value) except -1:
