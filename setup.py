@@ -52,7 +52,7 @@ OPTIMIZATION = {
         "arrow.casts", "arrow.recast", "core.args", "core.capability", "core.histogram", "core.key_changes",
         "core.transaction", "debug.crash", "keyspace.flushed", "keyspace.listener", "memory.eviction",
         "observe.monitor", "observe.rates", "persistence.aof.command_writer", "persistence.rdb.codes",
-        "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write", "pubsub.events",
+        "persistence.rdb.module_data", "persistence.rdb.read", "persistence.rdb.write", "pubsub.events",
         "replication.durability", "replication.refusals", "scripting.functions", "scripting.lua", "scripting.sandbox",
         "scripting.scripts", "scripting.stage", "values.hashes.hash_limits", "values.hashes.loading",
         "values.hashes.saving", "values.streams.arguments", "values.streams.pel_check",

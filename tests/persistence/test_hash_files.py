@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.compiled import compiled
-from support.files.rdb import NOW_MS, make_length, make_payload, make_string
+from support.files.rdb import NOW_MS, make_length, make_payload, make_string, make_ziplist
 from support.servers import Server, start_redis, start_streamd
 from support.wire import Reply, Wire
 
@@ -75,28 +75,6 @@ def test_fields_with_expiries_come_back(fields: int, encoding: bytes) -> None:
 # --- Forms of older releases --------------------------------------------------------------------------------------------
 
 
-def ziplist(*elements: bytes | int) -> bytes:
-    """A ziplist; integers get the encodings of 1, 2, 3, 4, 8 bytes, or none from 0 to 12."""
-    body, before, last = b"", 0, 10
-    for element in elements:
-        head = bytes([before]) if before < 254 else b"\xfe" + struct.pack("<I", before)
-        if isinstance(element, bytes):
-            n = len(element)
-            size = (
-                bytes([n]) if n < 64 else struct.pack(">H", 0x4000 | n) if n < 16384 else b"\x80" + struct.pack(">I", n)
-            )
-            entry = head + size + element
-        elif 0 <= element <= 12:
-            entry = head + bytes([0xF1 + element])
-        else:
-            kinds = ((1, 0xFE), (2, 0xC0), (3, 0xF0), (4, 0xD0), (8, 0xE0))
-            width, kind = next((w, k) for w, k in kinds if -(1 << 8 * w - 1) <= element < 1 << 8 * w - 1)
-            entry = head + bytes([kind]) + element.to_bytes(width, "little", signed=True)
-        last, before = 10 + len(body), len(entry)
-        body += entry
-    return struct.pack("<IIH", 11 + len(body), last, len(elements)) + body + b"\xff"
-
-
 def zipmap(*pairs: tuple[bytes, bytes], unused: int = 0) -> bytes:
     def length(n: int) -> bytes:
         return bytes([n]) if n < 254 else b"\xfe" + struct.pack("<I", n)
@@ -110,7 +88,9 @@ def zipmap(*pairs: tuple[bytes, bytes], unused: int = 0) -> bytes:
 NUMBERS = [0, 12, 13, -1, 127, -129, 40_000, -9_000_000, 2**31, -(2**63)]
 OLD = {
     "ziplist": (
-        b"\x0d" + make_string(ziplist(b"a", b"x" * 300, b"b", b"y" * 20_000, *(part for i, n in enumerate(NUMBERS) for part in (b"n%d" % i, n)))),
+        b"\x0d" + make_string(make_ziplist(
+            [b"a", b"x" * 300, b"b", b"y" * 20_000, *(part for i, n in enumerate(NUMBERS) for part in (b"n%d" % i, b"%d" % n))]
+        )),
         {b"a": b"x" * 300, b"b": b"y" * 20_000, **{b"n%d" % i: b"%d" % n for i, n in enumerate(NUMBERS)}},
     ),
     "zipmap": (
@@ -143,7 +123,9 @@ def test_redis_reads_these_old_forms_alike(redis_server: Server, name: str) -> N
         wire.call("DEL", "h")
         assert wire.call("RESTORE", "h", "0", make_payload(body, 9)) == Reply("+", b"OK")
         flat = wire.call("HGETALL", "h").plain()
+        encoding = wire.call("OBJECT", "ENCODING", "h").value
     assert dict(zip(flat[::2], flat[1::2], strict=True)) == wanted
+    assert restored(body, 9).encoding == encoding
 
 
 # --- What is refused -----------------------------------------------------------------------------------------------------
@@ -152,15 +134,15 @@ PAIR = make_string(b"a") + make_string(b"1")
 REFUSED = {
     "no field in a table": b"\x04\x00",
     "no field in a listpack": b"\x10" + make_string(listpack()),
-    "no field in a ziplist": b"\x0d" + make_string(struct.pack("<IIH", 11, 10, 0) + b"\xff"),
+    "no field in a ziplist": b"\x0d" + make_string(make_ziplist([])),
     "a field twice in a table": b"\x04\x02" + PAIR + PAIR,
     "a field twice in a listpack": b"\x10" + make_string(listpack(b"a", b"1", b"b", b"2", b"a", b"3")),
     "a number twice in a listpack": b"\x10" + make_string(listpack(b"7", b"1", b"7", b"2")),
     "a field twice among many": b"\x10"
     + make_string(listpack(*(w for i in [*range(30), 5] for w in (b"f%d" % i, b"v")))),
-    "a field twice in a ziplist": b"\x0d" + make_string(ziplist(b"a", 1, b"a", 2)),
+    "a field twice in a ziplist": b"\x0d" + make_string(make_ziplist([b"a", b"1", b"a", b"2"])),
     "a field without value": b"\x10" + make_string(listpack(b"a", b"1", b"b")),
-    "a field without value in a ziplist": b"\x0d" + make_string(ziplist(b"a", 1, b"b")),
+    "a field without value in a ziplist": b"\x0d" + make_string(make_ziplist([b"a", b"1", b"b"])),
     "a field without expiry": b"\x19" + bytes(8) + make_string(listpack(b"a", b"1", b"0", b"b", b"2")),
     "an expiry that is text": b"\x19" + bytes(8) + make_string(listpack(b"a", b"1", b"x")),
     "an expiry before 1970": b"\x19" + bytes(8) + make_string(listpack(b"a", b"1", b"-5")),
@@ -171,7 +153,8 @@ REFUSED = {
     "an element past the end": b"\x10" + make_string(listpack(b"a", b"1").replace(b"\x81a", b"\x9fa")),
     "an earliest expiry before 1970": b"\x18" + b"\xff" * 8 + b"\x01\x01" + PAIR,
     "an expiry beyond all times": b"\x18" + struct.pack("<q", 2**62) + b"\x01\x81" + b"\x7f" * 8 + PAIR,
-    "a wrong tail in a ziplist": b"\x0d" + make_string(ziplist(b"a", 1)[:4] + b"\x0b" + ziplist(b"a", 1)[5:]),
+    "a wrong tail in a ziplist": b"\x0d"
+    + make_string(make_ziplist([b"a", b"1"])[:4] + b"\x0b" + make_ziplist([b"a", b"1"])[5:]),
     "a wrong number of pairs in a zipmap": b"\x09" + make_string(b"\x02" + zipmap((b"a", b"1"))[1:]),
     "more fields than bytes": b"\x04\x80\xff\xff\xff\xff" + PAIR,
 }

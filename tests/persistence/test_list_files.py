@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import pytest
 from support.compiled import compiled
-from support.files.rdb import make_length, make_payload, make_string
+from support.files.rdb import make_length, make_payload, make_string, make_ziplist
 from support.servers import Server, eventually
 
 from streamd.errors import CorruptFileError
@@ -30,43 +29,6 @@ def elements_of(value: object) -> list[bytes]:
     return value.elements()
 
 
-def ziplist(elements: Sequence[bytes]) -> bytes:
-    """As Redis wrote lists before 7.0."""
-    body, previous, last = b"", 0, 10
-    for each in elements:
-        head = bytes([previous]) if previous < 254 else b"\xfe" + previous.to_bytes(4, "little")
-        try:
-            number = int(each)
-            is_number = b"%d" % number == each and -(2**63) <= number < 2**63
-        except ValueError:
-            is_number = False
-        if is_number:
-            if 0 <= number <= 12:
-                tail = bytes([0xF1 + number])
-            else:
-                for code, width in ((0xFE, 1), (0xC0, 2), (0xF0, 3), (0xD0, 4), (0xE0, 8)):
-                    if -(1 << (8 * width - 1)) <= number < 1 << (8 * width - 1):
-                        tail = bytes([code]) + number.to_bytes(width, "little", signed=True)
-                        break
-        elif len(each) < 64:
-            tail = bytes([len(each)]) + each
-        elif len(each) < 16384:
-            tail = bytes([0x40 | len(each) >> 8, len(each) & 255]) + each
-        else:
-            tail = b"\x80" + len(each).to_bytes(4, "big") + each
-        last = 10 + len(body)
-        body += head + tail
-        previous = len(head + tail)
-    count = min(len(elements), 65535)
-    return (
-        (11 + len(body)).to_bytes(4, "little")
-        + last.to_bytes(4, "little")
-        + count.to_bytes(2, "little")
-        + body
-        + b"\xff"
-    )
-
-
 def packed(*nodes: bytes) -> bytes:
     """A value of type 18, of packed nodes."""
     return b"\x12" + make_length(len(nodes)) + b"".join(b"\x02" + make_string(node) for node in nodes)
@@ -74,8 +36,8 @@ def packed(*nodes: bytes) -> bytes:
 
 OLD = {
     "type 1": b"\x01" + make_length(len(ELEMENTS)) + b"".join(map(make_string, ELEMENTS)),
-    "type 10": b"\x0a" + make_string(ziplist(ELEMENTS)),
-    "type 14": b"\x0e\x03" + b"".join(make_string(ziplist(part)) for part in (ELEMENTS[:9], [], ELEMENTS[9:])),
+    "type 10": b"\x0a" + make_string(make_ziplist(ELEMENTS)),
+    "type 14": b"\x0e\x03" + b"".join(make_string(make_ziplist(part)) for part in (ELEMENTS[:9], [], ELEMENTS[9:])),
     "type 18": b"\x12\x03"
     + b"\x02" + make_string(encode(ELEMENTS[:-2]))
     + b"\x01" + make_string(ELEMENTS[-2])
@@ -109,18 +71,18 @@ BROKEN = {
     "no nodes": b"\x12\x00",
     "no elements": b"\x01\x00",
     "only empty nodes": packed(encode([])),
-    "only empty ziplists": b"\x0e\x01" + make_string(ziplist([])),
-    "an empty ziplist": b"\x0a" + make_string(ziplist([])),
+    "only empty ziplists": b"\x0e\x01" + make_string(make_ziplist([])),
+    "an empty ziplist": b"\x0a" + make_string(make_ziplist([])),
     "container 0": b"\x12\x01\x00" + make_string(b"a"),
     "container 3": b"\x12\x01\x03" + make_string(encode([b"a"])),
     "no listpack": packed(b"not a listpack"),
     "wrong count": packed(encode([b"a", b"b"])[:4] + b"\x03" + encode([b"a", b"b"])[5:]),
     "wrong back-length": packed(encode([b"abc"]).replace(b"abc\x04", b"abc\x03")),
     "an element beyond the end": packed(encode([b"abc"]).replace(b"\x83abc", b"\x89abc")),
-    "a wrong offset in a ziplist": b"\x0a" + make_string(ziplist([b"a", b"b"]).replace(b"\x0d", b"\x0c", 1)),
-    "a wrong count in a ziplist": b"\x0a" + make_string(ziplist([b"a"])[:8] + b"\x02" + ziplist([b"a"])[9:]),
-    "a wrong previous length": b"\x0a" + make_string(ziplist([b"a", b"b"]).replace(b"\x03\x01b", b"\x02\x01b")),
-    "an unknown encoding": b"\x0a" + make_string(ziplist([b"5"]).replace(b"\xf6", b"\xc1")),
+    "a wrong offset in a ziplist": b"\x0a" + make_string(make_ziplist([b"a", b"b"]).replace(b"\x0d", b"\x0c", 1)),
+    "a wrong count in a ziplist": b"\x0a" + make_string(make_ziplist([b"a"])[:8] + b"\x02" + make_ziplist([b"a"])[9:]),
+    "a wrong previous length": b"\x0a" + make_string(make_ziplist([b"a", b"b"]).replace(b"\x03\x01b", b"\x02\x01b")),
+    "an unknown encoding": b"\x0a" + make_string(make_ziplist([b"5"]).replace(b"\xf6", b"\xc1")),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.commands.sorted_set_requests import MEMBERS, SCORES
-from support.files.rdb import load, make_databases, make_payload, save
+from support.files.rdb import load, make_databases, make_payload, make_string, make_ziplist, save
 from support.servers import Server, eventually, start_redis, start_streamd
 from support.wire import Reply, Wire
 
@@ -20,6 +20,7 @@ from streamd.persistence.rdb.codes import (
     TYPE_SORTED_SET,
     TYPE_SORTED_SET_LISTPACK,
     TYPE_SORTED_SET_TEXT,
+    TYPE_SORTED_SET_ZIPLIST,
 )
 from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value
@@ -135,6 +136,10 @@ def listpack(*elements: bytes) -> bytes:
     return text(struct.pack("<IH", len(body) + 7, len(elements)) + body + b"\xff")
 
 
+def ziplist(*elements: bytes) -> bytes:
+    return make_string(make_ziplist(elements))
+
+
 def pair(member: bytes, score: float) -> bytes:
     return text(member) + struct.pack("<d", score)
 
@@ -152,6 +157,19 @@ def test_old_forms_are_read() -> None:
     ]  # fmt: skip
     assert restored(TYPE_SORTED_SET, b"\2" + pair(b"b", 2.0) + pair(b"a", -0.0)) == [(b"a", 0.0), (b"b", 2.0)]
     assert restored(TYPE_SORTED_SET_LISTPACK, listpack(b"a", b"1.5", b"b", b"2.5")) == [(b"a", 1.5), (b"b", 2.5)]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("members", [1, 128, 129])
+def test_ziplists_of_redis_before_7_are_read_alike(wires: tuple[Wire, Wire], members: int) -> None:
+    elements = [b"text", b"-inf", b"7", b"-300", b"x" * 300, b"0.10000000000000001"]
+    elements += [word for number in range(13, members + 10) for word in (b"%d" % number, b"%d" % number)]
+    payload = make_payload(bytes([TYPE_SORTED_SET_ZIPLIST]) + ziplist(*elements[: 2 * members]), 9)
+    for wire in wires:
+        assert wire.call("RESTORE", "key", "0", payload) == Reply("+", b"OK")
+    ours, theirs = wires
+    assert see(ours, b"key") == see(theirs, b"key")
+    assert ours.call("ZCARD", "key").value == members
 
 
 @pytest.mark.parametrize(
@@ -173,6 +191,12 @@ def test_old_forms_are_read() -> None:
         (TYPE_SORTED_SET_LISTPACK, listpack(b"a", b"2.5", b"b", b"1.5")),
         (TYPE_SORTED_SET_LISTPACK, listpack(b"a", b"1.5", b"a", b"1.5")),
         (TYPE_SORTED_SET_LISTPACK, listpack(b"a", b"1.5", b"a", b"2.5")),
+        (TYPE_SORTED_SET_ZIPLIST, ziplist()),
+        (TYPE_SORTED_SET_ZIPLIST, ziplist(b"a", b"1.5", b"b")),
+        (TYPE_SORTED_SET_ZIPLIST, ziplist(b"a", b"x")),
+        (TYPE_SORTED_SET_ZIPLIST, ziplist(b"a", b"2", b"b", b"1")),
+        (TYPE_SORTED_SET_ZIPLIST, ziplist(b"a", b"1", b"a", b"1")),
+        (TYPE_SORTED_SET_ZIPLIST, ziplist(b"a", b"1")[:-1]),
     ],
 )
 def test_what_is_no_sorted_set_is_refused(rdb_type: int, body: bytes) -> None:

@@ -27,7 +27,6 @@ __all__ = [
     "FORMS",
     "NEWEST_VERSION",
     "TYPE_NAMES",
-    "UNKNOWN_LAYOUTS",
     "Form",
     "LoadOptions",
     "Losses",
@@ -54,18 +53,6 @@ def _name_of(type_name: str) -> str:
 
 TYPE_NAMES = {number: _name_of(name) for name, number in vars(codes).items() if name.startswith("TYPE_")}
 """What the type bytes of a file stand for."""
-
-UNKNOWN_LAYOUTS = frozenset(
-    {
-        codes.TYPE_MODULE_PRERELEASE,
-        codes.TYPE_ARRAY,
-        codes.TYPE_HASH_TEMPLATE,
-        codes.TYPE_HASH_TEMPLATE_2,
-        codes.TYPE_HASH_TEMPLATE_3,
-        codes.TYPE_HASH_TEMPLATE_4,
-    }
-)
-"""Types whose values cannot be skipped: module values of a pre-release; arrays, hashes with templates of 8.8, 8.10."""
 
 # --- Forms -----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +127,7 @@ class LoadOptions(NamedTuple):
     drop_expired         omit keys that have expired at `now_ms`: for a primary that loads a snapshot of its own, not
                          for the base of an AOF and not for a replica
     now_ms               Unix time; idle times are counted back from it, too
-    skip_unsupported     leave out values of types that streamd does not support, instead of refusing the file
+    skip_unsupported     leave out values of modules, instead of refusing the file
     database_count       of a check that keeps nothing: refuse what a load into so many databases would refuse; 0: read all
     context              the server's: the settings of the values that are created, and where they are registered; None:
                          the built-in ones, and nowhere

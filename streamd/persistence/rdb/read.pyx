@@ -11,12 +11,12 @@ before it is relied on, and the first error ends the read with a CorruptFileErro
 
     window.pyx         the bytes at hand; lengths and strings
     value_loader.pyx   the value of a key, read by its type
-    skip_values.pyx    skipping values of types that streamd does not support
+    module_data.pyx    skipping what modules of Redis have written
     this module        the parts of a file, keys into databases; payloads
 
-What streamd does not support: values of other types make the load fail (UnsupportedValueError) or, with
-`skip_unsupported` and a known layout, are skipped and logged by name; an expired key is dropped whatever it holds;
-module data and cluster hints are always skipped. Libraries of functions are collected, for the caller to load. The
+Values of types that streamd does not support make the load fail (UnsupportedValueError). Those of modules have a known
+layout: they are skipped with `skip_unsupported`, which logs their keys, and when they have expired. Other data of
+modules and cluster hints are always skipped. Libraries of functions are collected, for the caller to load. The
 databases may be half filled after an error: the caller discards them.
 
 Callers: snapshot.load_file, the loading of an AOF's base, `streamd check-rdb`, RESTORE.
@@ -30,16 +30,16 @@ from streamd.keyspace.database cimport Database
 from streamd.keyspace.key_record cimport KeyRecord
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_FUNCTION_PRERELEASE, OP_HASH_TEMPLATE,
-    OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO,
+    OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO, TYPE_MODULE,
 )
-from streamd.persistence.rdb.skip_values cimport module_name, skip_module_data, skip_value
+from streamd.persistence.rdb.module_data cimport module_name, skip_module_data
 from streamd.persistence.rdb.value_loader cimport ValueLoader
 from streamd.persistence.rdb.window cimport Window, load_le
 
 from streamd.errors import UnsupportedValueError, one_line
 from streamd.keyspace.value_type import registered_types
 from streamd.persistence.rdb.crc64 import crc64
-from streamd.persistence.rdb.format import NEWEST_VERSION, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
+from streamd.persistence.rdb.format import NEWEST_VERSION, TYPE_NAMES, LoadOptions
 
 __all__ = ["PayloadError", "RdbReader", "restore_libraries", "restore_value"]
 
@@ -262,9 +262,10 @@ cdef class RdbReader:
         if name is None:
             self.window.corrupt("a type or an opcode", str(type), offset)
         dropped = expired and self.options.drop_expired
-        if type in UNKNOWN_LAYOUTS or not (self.options.skip_unsupported or dropped or self.database_count == 0):
+        if type != TYPE_MODULE or not (self.options.skip_unsupported or dropped or self.database_count == 0):
             raise UnsupportedValueError(self.window.name, offset, self.db_index, self.key, name)
-        skip_value(self.window, type)
+        self.window.get_count()
+        skip_module_data(self.window)
         if self.databases is not None and not dropped:
             self.keys_skipped += 1
             self.options.log(f"Key '{one_line(self.key)}' of database {self.db_index} is left out: it is a {name}")

@@ -2,7 +2,7 @@
 """Reading a hash out of an RDB stream.
 
 All that Redis has ever written is read, and checked in full: no field twice, no empty hash, listpacks that are sound
-and in order of expiry. How a hash is stored is decided anew, by its size.
+and in order of expiry. The number of fields decides how a hash is stored.
 """
 
 cimport cython
@@ -19,6 +19,7 @@ from streamd.persistence.rdb.codes cimport (
 )
 from streamd.persistence.rdb.listpacks cimport get_listpack
 from streamd.persistence.rdb.window cimport Window
+from streamd.persistence.rdb.ziplists cimport get_ziplist
 from streamd.values.hashes.hash cimport (
     FORM_TABLE, Hash, hash_add, hash_find, hash_of_listpack, hash_to_table, hash_to_timed, new_hash, table_hash_of,
     text_in,
@@ -44,22 +45,19 @@ cdef class HashLoader(ValueLoader):
         self.limits = limits_in(options.context)
 
     cpdef object begin(self, int rdb_type):
+        cdef int64_t offset = <int64_t>self.window.position()
         if rdb_type == TYPE_HASH_LISTPACK:
-            self.value = self.get_packed(2)
+            self.value = self.get_packed(get_listpack(self.window), 2, offset)
         elif rdb_type in (TYPE_HASH_LISTPACK_TTL, TYPE_HASH_LISTPACK_TTL_PRERELEASE):
             if rdb_type == TYPE_HASH_LISTPACK_TTL:
                 self.window.get_le(8)      # the earliest expiry, which may be stale
-            self.value = self.get_packed(3)
+            self.value = self.get_packed(get_listpack(self.window), 3, offset)
         elif rdb_type in (TYPE_HASH, TYPE_HASH_TTL, TYPE_HASH_TTL_PRERELEASE):
             return self.fields(rdb_type)
         elif rdb_type == TYPE_HASH_ZIPLIST:
-            from streamd.persistence.rdb.ziplist import read_ziplist
-
-            self.value = self.get_pairs(read_ziplist)
+            self.value = self.get_packed(get_ziplist(self.window), 2, offset)
         else:
-            from streamd.values.hashes.zipmap import read_zipmap
-
-            self.value = self.get_pairs(read_zipmap)
+            self.value = self.get_zipmap()
 
     # --- Field by field --------------------------------------------------------------------------------------------
 
@@ -113,17 +111,18 @@ cdef class HashLoader(ValueLoader):
             hash_to_table(hash)
         return hash_add(hash, text_in(field), text_in(value), expire_at_ms)
 
-    cdef Hash get_pairs(self, object read):
-        """Read fields and values in one of the old forms."""
+    cdef Hash get_zipmap(self):
+        from streamd.values.hashes.zipmap import read_zipmap
+
         cdef int64_t offset = <int64_t>self.window.position()
         cdef Hash hash
         cdef bytes data = self.window.get_bytes()
         try:
-            found = read(data)
+            found = read_zipmap(data)
         except ValueError as error:
-            self.window.corrupt("a small hash of an old release", f"other data: {error}", offset)
-        if not found or len(found) % 2:
-            self.window.corrupt("fields with values", f"{len(found)} elements", offset)
+            self.window.corrupt("a zipmap", f"other data: {error}", offset)
+        if not found:
+            self.window.corrupt("at least one field", "an empty hash", offset)
         hash = self.new_for(<uint64_t>(len(found) // 2))
         for field, value in zip(found[::2], found[1::2]):
             self.add(hash, <bytes>field, <bytes>value, NEVER, offset)
@@ -131,10 +130,9 @@ cdef class HashLoader(ValueLoader):
 
     # --- One listpack ----------------------------------------------------------------------------------------------
 
-    cdef Hash get_packed(self, unsigned int width):
-        """Read a listpack, with an expiry for each field if `width` is 3."""
-        cdef int64_t offset = <int64_t>self.window.position()
-        cdef Hash hash = hash_of_listpack(get_listpack(self.window), width)
+    cdef Hash get_packed(self, uint8_t *lp, unsigned int width, int64_t offset):
+        """A hash of a listpack that was read at `offset`, and that it owns; with expiries if `width` is 3."""
+        cdef Hash hash = hash_of_listpack(lp, width)
         self.check_packed(hash, width, offset)
         if hash.count > self.limits.max_fields:
             hash_to_table(hash)

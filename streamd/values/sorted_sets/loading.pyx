@@ -2,6 +2,7 @@
 """Reading a sorted set out of an RDB file or a payload.
 
     17 listpack         member, score, member, score, in order
+    12 ziplist          the same, before Redis 7.0
      5 pairs            number of members; each with its score as a double
      3 pairs, old       each with its score as text
 
@@ -16,9 +17,12 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from streamd.keyspace.value_type cimport ValueType
-from streamd.persistence.rdb.codes cimport TYPE_SORTED_SET, TYPE_SORTED_SET_LISTPACK, TYPE_SORTED_SET_TEXT
+from streamd.persistence.rdb.codes cimport (
+    TYPE_SORTED_SET, TYPE_SORTED_SET_LISTPACK, TYPE_SORTED_SET_TEXT, TYPE_SORTED_SET_ZIPLIST,
+)
 from streamd.persistence.rdb.listpacks cimport get_listpack
 from streamd.persistence.rdb.window cimport Window
+from streamd.persistence.rdb.ziplists cimport get_ziplist
 from streamd.protocol.doubles cimport read_float
 from streamd.values.sorted_sets.access cimport append_to_result, member_bytes
 from streamd.values.sorted_sets.packed cimport Item, packed_check, packed_count
@@ -27,7 +31,7 @@ from streamd.values.sorted_sets.sorted_set_limits cimport limits_in
 
 __all__ = ["RDB_TYPES"]
 
-RDB_TYPES = (TYPE_SORTED_SET_LISTPACK, TYPE_SORTED_SET, TYPE_SORTED_SET_TEXT)
+RDB_TYPES = (TYPE_SORTED_SET_LISTPACK, TYPE_SORTED_SET, TYPE_SORTED_SET_TEXT, TYPE_SORTED_SET_ZIPLIST)
 
 cdef enum:
     TEXT_ROOM = 256     # bytes of the text of a score, and its end
@@ -44,21 +48,25 @@ cdef class SortedSetLoader(ValueLoader):
         self.limits = limits_in(options.context)
 
     cpdef object begin(self, int rdb_type):
+        cdef int64_t offset = <int64_t>self.window.position()
         if rdb_type == TYPE_SORTED_SET_LISTPACK:
-            self.value = self.read_packed()
+            self.value = self.read_packed(get_listpack(self.window), offset)
+            return None
+        if rdb_type == TYPE_SORTED_SET_ZIPLIST:
+            self.value = self.read_packed(get_ziplist(self.window), offset)
             return None
         return self.read_pairs(rdb_type)
 
     # --- A listpack -------------------------------------------------------------------------------------------------
 
-    cdef SortedSet read_packed(self):
-        cdef int64_t offset = <int64_t>self.window.position()
+    cdef SortedSet read_packed(self, uint8_t *lp, int64_t offset):
+        """A sorted set of a listpack that was read at `offset`, and that it owns."""
         cdef SortedSet set = SortedSet.__new__(SortedSet)
         cdef uint64_t members = 0
         cdef const char *wrong
         cdef Walk walk
         cdef Item item
-        set.packed = get_listpack(self.window)
+        set.packed = lp
         wrong = packed_check(set.packed)
         if packed_count(set.packed) == 0:
             self.window.corrupt("a sorted set", "no member", offset)

@@ -25,6 +25,7 @@ __all__ = [
     "make_payload",
     "make_stream",
     "make_string",
+    "make_ziplist",
     "save",
     "see",
     "use",
@@ -196,6 +197,43 @@ def make_length(value: int) -> bytes:
 def make_string(text: bytes) -> bytes:
     """A string, not encoded further."""
     return make_length(len(text)) + text
+
+
+def make_ziplist(elements: Sequence[bytes]) -> bytes:
+    """A ziplist, as Redis before 7.0 writes it: decimal numbers in the shortest form."""
+    body, previous, last = b"", 0, 10
+    for each in elements:
+        head = bytes([previous]) if previous < 254 else b"\xfe" + previous.to_bytes(4, "little")
+        try:
+            number = int(each)
+            is_number = b"%d" % number == each and -(2**63) <= number < 2**63
+        except ValueError:
+            is_number = False
+        if is_number:
+            if 0 <= number <= 12:
+                tail = bytes([0xF1 + number])
+            else:
+                for code, width in ((0xFE, 1), (0xC0, 2), (0xF0, 3), (0xD0, 4), (0xE0, 8)):
+                    if -(1 << (8 * width - 1)) <= number < 1 << (8 * width - 1):
+                        tail = bytes([code]) + number.to_bytes(width, "little", signed=True)
+                        break
+        elif len(each) < 64:
+            tail = bytes([len(each)]) + each
+        elif len(each) < 16384:
+            tail = bytes([0x40 | len(each) >> 8, len(each) & 255]) + each
+        else:
+            tail = b"\x80" + len(each).to_bytes(4, "big") + each
+        last = 10 + len(body)
+        body += head + tail
+        previous = len(head + tail)
+    count = min(len(elements), 65535)
+    return (
+        (11 + len(body)).to_bytes(4, "little")
+        + last.to_bytes(4, "little")
+        + count.to_bytes(2, "little")
+        + body
+        + b"\xff"
+    )
 
 
 def make_file(body: bytes, version: int = 13) -> bytes:
