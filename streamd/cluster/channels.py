@@ -1,4 +1,4 @@
-"""Shard channels of slots that have left this shard: their subscribers are told, and find them elsewhere."""
+"""Shard channels of slots that have left this shard: their subscribers are notified, and look for them elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ASKING, READONLY, READWRITE: what a client says of its next requests. Behaviour: Redis 8.6, as seen on a running server."""
+"""ASKING, READONLY, READWRITE: how a client announces its next requests. Behaviour: Redis 8.6, as seen on a running server."""
 
 from __future__ import annotations
 

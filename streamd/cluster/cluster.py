@@ -4,8 +4,8 @@ The core (`bus.core.ClusterCore`) knows the cluster and decides; this capability
 
     connections, the clock, commands ─▶ core ─▶ actions ─▶ connections, nodes.conf, replication, keys, clients, the log
 
-After each input `settle` carries out what the core wants, in its order: nodes.conf is written before a packet leaves that promises
-something. Without `cluster-enabled` there is no core, and nothing here has any effect.
+After each input `settle` carries out the actions of the core in order: nodes.conf is written before a packet that makes a promise is
+sent. Without `cluster-enabled` there is no core, and nothing here has any effect.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BusPort:
 class Cluster(Capability):
     """
     is_on     cluster-enabled
-    core      what the node knows and decides; only while `is_on`
+    core      the knowledge and the decisions of the node; only while `is_on`
     topology  the same as clients see it
     links     the connections of the bus
     """
@@ -151,7 +151,7 @@ class Cluster(Capability):
     # --- Life ------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take up what nodes.conf says. Raises StartError."""
+        """Read nodes.conf. Raises StartError."""
         if not self.is_on:
             return
         saved = self._file.open()
@@ -180,7 +180,7 @@ class Cluster(Capability):
                 raise ListenError(str(error), f"port {self._bus_port.bus_port} (cluster)") from error
 
     def data_loaded(self) -> None:
-        """The data is here: begin to work. Raises StartError when it does not fit."""
+        """The data is loaded: begin to work. Raises StartError when it contradicts nodes.conf."""
         if not self.is_on:
             return
         with self.input():
@@ -243,7 +243,7 @@ class Cluster(Capability):
 
     @contextmanager
     def input(self) -> Iterator[ClusterCore]:
-        """The core, which knows what it has to know for an input, and whose wishes are fulfilled afterwards."""
+        """The core, up to date for an input; its actions are carried out afterwards."""
         local, following = self.core.local, self._following
         local.offset = self._replication.offset
         local.is_link_up = following.is_link_up
@@ -254,7 +254,7 @@ class Cluster(Capability):
         self.settle()
 
     def settle(self) -> None:
-        """Carry out what the core wants."""
+        """Carry out the actions of the core."""
         if self._is_settling:
             return  # an action has led to another input: the loop below goes on
         self._is_settling = True
@@ -268,7 +268,7 @@ class Cluster(Capability):
             self._is_settling = False
 
     def _refresh(self) -> None:
-        """Tell the router and the database when the slots, or the state of the cluster, have changed."""
+        """Notify the router and the database when the slots, or the state of the cluster, have changed."""
         view = self.topology.view()
         if view == self._view:
             return
@@ -372,7 +372,7 @@ class Cluster(Capability):
     # --- Clients that wait ------------------------------------------------------------------------------------------------------
 
     def cron(self, now_ms: int) -> None:
-        """Send clients away that wait for keys of slots that are not served here any more."""
+        """Redirect clients that wait for keys of slots that are no longer served here."""
         if not self.is_on or not self._must_look_at_waits:
             return
         self._must_look_at_waits = False

@@ -1,7 +1,7 @@
 """BusLinks: the connections between the nodes of a cluster, on which the core's packets travel.
 
-The core numbers its links; here each has a `BusConnection`, the protocol object of the event loop. What is sent on a link before its
-connection is established waits. Whoever can connect to the port of the bus is believed, as in Redis: it must not be open to others.
+The core numbers its links; here each has a `BusConnection`, the protocol object of the event loop. Data sent on a link waits until its
+connection is established. Everyone who can connect to the port of the bus is trusted, as in Redis: it must not be open to others.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log = logging.getLogger("streamd")
 
 
 class Receiver(Protocol):
-    """Who is told what happens on the bus."""
+    """The receiver of the events of the bus."""
 
     def link_accepted(self, peer_ip: str, local_ip: str) -> int:
-        """Somebody has connected; the number of the link."""
+        """A peer has connected; returns the number of the link."""
 
     def link_opened(self, link: int, local_ip: str) -> None:
         """A connection is established."""
@@ -76,7 +76,7 @@ class BusConnection(asyncio.Protocol):
         return waiting + (self.transport.get_write_buffer_size() if self.transport is not None else 0)
 
     def close(self) -> None:
-        """Close it at once; what is unsent is lost."""
+        """Close it at once; unsent bytes are lost."""
         self.is_closed = True
         if self.transport is not None:
             self.transport.abort()
@@ -85,9 +85,9 @@ class BusConnection(asyncio.Protocol):
 class BusLinks:
     """All connections of the bus, by the number of their link.
 
-    receiver    is told what happens
+    receiver    is notified of events
     send_limit  unsent bytes at which a connection is closed; 0: no limit
-    over_limit  connections that were closed for it
+    over_limit  connections that were closed for exceeding it
     make_tls    makes the context of connections to other nodes; None: without TLS
     """
 

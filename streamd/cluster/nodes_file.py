@@ -1,7 +1,7 @@
-"""NodesFile: the file in which a node keeps what it knows of the cluster (cluster-config-file).
+"""NodesFile: the file in which a node records its view of the cluster (cluster-config-file).
 
-Its content is the business of the core. It is replaced as a whole, and locked as long as the server runs: two servers that write the same
-file would take themselves for one node. The lock is on the file; each new one is locked before it takes the place of the old one, so
+The core defines its content. The file is replaced as a whole, and locked while the server runs: two servers that wrote the same file would
+act as one node. The lock is on the file; each new one is locked before it takes the place of the old one, so
 that there is no moment without a lock.
 """
 
@@ -27,7 +27,7 @@ class NodesFile:
         self._locked = -1  # a descriptor of the file, which has the lock
 
     def open(self) -> bytes | None:
-        """Lock the file, and return its content; None if there is none yet. Raises StartError."""
+        """Lock the file, and return its content, or None if it does not exist yet. Raises StartError."""
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The CLUSTER subcommands that change something. What they may do, the core decides. Behaviour: Redis 8.6, as seen on a running server."""
+"""The CLUSTER subcommands that change something. The core decides what is allowed. Behaviour: Redis 8.6, as seen on a running server."""
 
 from __future__ import annotations
 
@@ -125,10 +125,8 @@ def save_config(ctx: ServerContext, args: list[bytes]) -> None:
 
 @declare("ADDSLOTS", -3, "Gives slots to this node.", multiple(integer("slot")))
 def add_slots(ctx: ServerContext, args: list[bytes]) -> None:
-    cluster = ctx.get(Cluster)
-    cluster.check_on()
-    slots = [parse_slot(word) for word in args[2:]]
-    with cluster.command() as core:
+    slots = read_slots(ctx, args)
+    with ctx.get(Cluster).command() as core:
         core.add_slots(slots)
     ctx.reply.ok()
 
@@ -143,10 +141,8 @@ def add_slots_range(ctx: ServerContext, args: list[bytes]) -> None:
 
 @declare("DELSLOTS", -3, "Takes slots from their node.", multiple(integer("slot")))
 def delete_slots(ctx: ServerContext, args: list[bytes]) -> None:
-    cluster = ctx.get(Cluster)
-    cluster.check_on()
-    slots = [parse_slot(word) for word in args[2:]]
-    with cluster.command() as core:
+    slots = read_slots(ctx, args)
+    with ctx.get(Cluster).command() as core:
         core.delete_slots(slots)
     ctx.reply.ok()
 
@@ -193,6 +189,12 @@ def set_slot(ctx: ServerContext, args: list[bytes]) -> None:
         else:
             core.set_slot_node(slot, node[0], ctx.db.count_in_slot(slot))
     ctx.reply.ok()
+
+
+def read_slots(ctx: ServerContext, args: list[bytes]) -> list[int]:
+    """The slots that a request lists. Raises CommandError."""
+    ctx.get(Cluster).check_on()
+    return [parse_slot(word) for word in args[2:]]
 
 
 def read_ranges(ctx: ServerContext, args: list[bytes]) -> list[int]:

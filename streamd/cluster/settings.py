@@ -27,7 +27,7 @@ class SlotStatistics(Flags):
 
 
 def host_name(text: str) -> str | None:
-    """The reason why a text is no host name."""
+    """Why a text is not a host name; None: it is one."""
     if len(text) >= 256:
         return "Hostnames must be less than 256 characters"
     if re.fullmatch(r"[A-Za-z0-9.-]*", text) is None:
@@ -36,14 +36,14 @@ def host_name(text: str) -> str | None:
 
 
 def node_name(text: str) -> str | None:
-    """The reason why a text is no name of a node."""
+    """Why a text is not a name of a node; None: it is one."""
     if len(text) >= 256:
         return "Human readable node name must be less than 256 characters"
     return None if re.fullmatch(r"[A-Za-z0-9./_`-]*", text) else "Announced human node name contained invalid character"
 
 
 def ip_address(text: str) -> str | None:
-    """The reason why a text is no address."""
+    """Why a text is not an address; None: it is one."""
     try:
         parse_ip(text or "::")
     except ValueError:
@@ -54,7 +54,7 @@ def ip_address(text: str) -> str | None:
 declare(
     "Cluster",
     boolean("cluster-enabled", False, flags="immutable", doc="Be a node of a Redis Cluster: see docs/cluster.md."),
-    text("cluster-config-file", "nodes.conf", flags="immutable", doc="File in which the node keeps what it knows of the cluster."),
+    text("cluster-config-file", "nodes.conf", flags="immutable", doc="File in which the node records its view of the cluster."),
     integer("cluster-port", 0, hi=65535, flags="immutable", doc="Port of the bus between nodes; 0: the client port + 10000."),
     integer(
         "cluster-node-timeout", 15000, unit="ms", apply="refresh", doc="Time without an answer after which a node counts as failing."

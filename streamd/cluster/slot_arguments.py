@@ -16,7 +16,7 @@ BUS_OFFSET = 10_000
 
 
 def find_number(text: bytes) -> int | None:
-    """An integer; None if it is none."""
+    """An integer; None for any other word."""
     try:
         return integer(text)
     except NotIntegerError:
@@ -43,7 +43,7 @@ def parse_slot_ranges(words: list[bytes]) -> list[tuple[int, int]]:
 
 
 def parse_address(ip: bytes, port: bytes, bus_port: bytes | None) -> tuple[str, int, int]:
-    """Where a node is: address, port, port of its bus. Raises CommandError."""
+    """The address, the port and the port of the bus of a node. Raises CommandError."""
     number = find_number(port)
     if number is None:
         raise CommandError(f"ERR Invalid base port specified: {port.decode('latin-1')}")
@@ -61,12 +61,12 @@ def parse_address(ip: bytes, port: bytes, bus_port: bytes | None) -> tuple[str, 
 
 
 def check_count(args: list[bytes], least: int, most: int) -> None:
-    """Raise CommandError unless a subcommand has so many arguments, its name included."""
+    """Raise CommandError unless a subcommand has this number of arguments, its name included."""
     if not least <= len(args) <= most:
         raise wrong_arguments(args)
 
 
 def wrong_arguments(args: list[bytes]) -> CommandError:
-    """The error for a subcommand with other arguments than it has."""
+    """The error for a subcommand with the wrong number of arguments."""
     name = args[1].decode("latin-1")
     return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLUSTER HELP.")

@@ -1,7 +1,7 @@
 """Topology: the nodes and slots of the cluster as clients are shown them: redirections, CLUSTER SLOTS, SHARDS, LINKS.
 
-What a client uses to reach a node is its endpoint, which cluster-preferred-endpoint-type chooses: its address, its host name, or nothing. Its
-port is the one with TLS for clients that use TLS.
+The endpoint by which clients reach a node is its address, its host name, or nothing (cluster-preferred-endpoint-type). Clients that use TLS
+are shown the port with TLS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def uses_tls(client: Client) -> bool:
 
 
 class Topology:
-    """A view of what the core knows."""
+    """A view of the core for clients."""
 
     def __init__(self, config: Config, core: ClusterCore) -> None:
         self._config = config
@@ -44,14 +44,14 @@ class Topology:
         return f"MOVED {slot} {self._place(owner, client)}"
 
     def ask(self, slot: int, client: Client) -> str:
-        """The error for a request whose keys have left already for the node to which the slot is being moved."""
+        """The error for a request whose keys have already moved to the node that the slot is being moved to."""
         return f"ASK {slot} {self._place(self._core.state.migrating[slot], client)}"
 
     def _place(self, node: Node, client: Client) -> str:
         return f"{self.endpoint(node) or ''}:{self.port(node, client)}"
 
     def endpoint(self, node: Node) -> str | None:
-        """What clients use to reach a node; None: what they know already."""
+        """The endpoint of a node; None: clients use the one that they know."""
         kind = self._config.cluster_preferred_endpoint_type
         if kind == "hostname":
             return node.hostname or "?"
@@ -72,7 +72,7 @@ class Topology:
         return state.is_ok, state.myself.is_primary, own, state.assigned, tuple(state.migrating), tuple(state.importing)
 
     def slot_states(self) -> bytes:
-        """How this node stands to each slot, a set of SLOT_STATES."""
+        """For each slot, whether this node serves, imports or migrates it: a set of SLOT_STATES."""
         state = self._core.state
         myself = state.myself
         found = bytearray([SLOT_STATES["unowned"]]) * SLOTS

@@ -1,7 +1,7 @@
-"""What all deliveries have in common: rows are written chunk by chunk, each chunk in a transaction.
+"""The common part of all deliveries: rows are written chunk by chunk, each chunk in a transaction.
 
 A chunk is written whole or not at all, except for rows that the server refuses while it executes (no stream at that
-key, an ID that is not above the last one). Each chunk takes one round trip: what the next one needs is sent right after
+key, an ID that is not above the last one). Each chunk takes one round trip: the start of the next one is sent right after
 its EXEC.
 
     WATCH marker, GET marker, MULTI | XADD ... SET marker, EXEC, WATCH marker, GET marker, MULTI | XADD ... SET marker, EXEC ...
@@ -74,7 +74,7 @@ class Delivery:
         self._armed: Connection | None = None
         """The connection on which MULTI has been accepted and nothing is queued yet."""
         self._settled: Connection | None = None
-        """The connection whose server has been asked what it can do."""
+        """The connection, whose server has reported its features."""
         self.stream_rows: dict[bytes, int] = {}
         """Number of rows of this task for each stream."""
 

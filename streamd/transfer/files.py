@@ -3,11 +3,11 @@
     DataFile(path, form)       a file, or the standard input; `open` gives its Reading
     Reading                    its shape, and its batches
 
-What is what, by the names of columns (of members, in JSON Lines), which `Roles` has:
+The roles of columns (of members, in JSON Lines), by their names, see `Roles`:
 
     id       the entry's ID, `ms-seq`. A column that is merely called `id`, and whose first value is no such ID, is a field
     stream   the key; a field when the key is given
-    fields   the whole entry: a list of pairs, a map, or JSON of an object or of a list of pairs. The columns beside it, except for
+    fields   the whole entry: a list of pairs, a map, or JSON of an object or of a list of pairs. The other columns, except for
              those two, are ignored. Without it each of them is a field
 
 This is how `streamd export` and `streamd history` write entries, and how tables look anyway. Text becomes values as it stands: 1.50 in
@@ -268,7 +268,7 @@ class Continued:
         self.closed = True
 
 
-# --- What is what ---------------------------------------------------------------------------------------------------------
+# --- Roles ---------------------------------------------------------------------------------------------------------------
 
 
 def is_pairs(kind: pa.DataType) -> bool:
@@ -300,7 +300,7 @@ def is_id_column(roles: Roles, column: pa.Array) -> bool:
 
 
 class Preparing:
-    """Makes the batches of one file what the encoder needs; the first batch decides what is what.
+    """Makes the batches of one file what the encoder needs; the first batch decides the roles of columns.
 
     Raises ValueError when a column is missing or unsuitable.
     """

@@ -27,7 +27,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What the rows of a file become (`batch_rows.Plan`)."""
+    """The plan for the rows of a file (`batch_rows.Plan`)."""
 
     options: SinkOptions
     shape: Shape
@@ -73,7 +73,7 @@ class EncodedRows(BatchRows):
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a transaction writes.
+    """The rows that a transaction writes.
 
     start, stop  of the rows
     encoded      their requests

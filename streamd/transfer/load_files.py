@@ -1,12 +1,12 @@
 """Files into streams, each row once, however often the load is killed and repeated.
 
-A load of a file has a name: that given, or one made from where the file is and what it is. The marker of that name says how many rows
-are written, and is moved in the transaction that writes them (marked.py); a load that is repeated reads the file again, compares
+A load of a file has a name: a given one, or one made from its path and identity. The marker of that name holds the number of rows
+written, and is moved in the transaction that writes them (marked.py); a load that is repeated reads the file again, compares
 what it skips, and continues after it. When all is done, a second key says so, and the load is not repeated at all. Both keys
 expire.
 
-A file beside the data, as `streamd export` writes it, has the rest of the stream: then the stream must be new, and becomes equal to
-the one that was exported. One that replaces another is made under a name of its own, and renamed when it is whole:
+A file next to the data, as `streamd export` writes it, has the rest of the stream: then the stream must be new, and becomes equal to
+the exported one. A stream that replaces another is created under a different key, and renamed when it is complete:
 
     XADD staged ... SET marker                       transaction by transaction, as always
     XGROUP, XCLAIM ... XSETID staged, SET restored   its groups and counters
@@ -75,15 +75,15 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """What the files do not say.
+    """The options of a load.
 
     into       key of the stream; None: as the rows or the file of the state say
     roles      see files.py
     nulls      what becomes of nulls: omit, empty, fail
     with_state restore groups and counters where a file has them
-    replaces   put a restored stream in the place of what has its key
+    replaces   let a restored stream replace the stream under its key
     name       of the load; None: recognized by the files
-    again      load what was loaded before another time
+    again      load files again that have been loaded before
     """
 
     into: str | None = None
@@ -119,7 +119,7 @@ class LoadReport:
 def find_files(paths: Iterable[str], form: str | None) -> list[DataFile]:
     """The files of a command line: of a folder, those whose names say a format, in their order.
 
-    Raises MoveError when there is none, or a format is not known.
+    Raises MoveError when no file is found, or a format is not known.
     """
     found = []
     for path in paths:
@@ -150,7 +150,7 @@ def load(
 ) -> Iterator[LoadReport]:
     """Load files, one after the other; yields a report of each.
 
-    Raises MoveError, OSError, and what the server's errors are. What is written before stays, and is passed over next time.
+    Raises MoveError, OSError, and errors of the server. Rows written before stay, and are skipped next time.
     """
     for file in files:
         if settings.replaces and not has_state(file):
@@ -260,7 +260,7 @@ class FileLoad:
     # --- Steps ----------------------------------------------------------------------------------------------------------
 
     def _begin(self, connection: Connection) -> dict[str, Any] | None:
-        """What an earlier load has noted when it was done; None: there is something to do."""
+        """The note of an earlier load that was completed; None: rows are left to load."""
         self._check_replaceable(connection)
         own = [self._marker_key, self._done_key, *self._staged_keys]
         if self._settings.again:
@@ -284,7 +284,7 @@ class FileLoad:
         return None
 
     def _check_replaceable(self, connection: Connection) -> None:
-        """Raise MoveError when what is to be replaced is no stream: RENAME would replace it, too."""
+        """Raise MoveError when the value to be replaced is not a stream: RENAME would replace it, too."""
         if self._staged is None or self._into is None:
             return
         kind = connection.command("TYPE", stream_key(self._into)).decode()
@@ -297,7 +297,7 @@ class FileLoad:
     def _check_unchanged(self, connection: Connection) -> None:
         """Raise MoveError for a stream that is to be replaced, was replaced by the same file before, and has changed since.
 
-        Whether that attempt was heard of or not: what has been added meanwhile may be wanted.
+        Also when the reply to that attempt was lost: entries added since may be wanted.
         """
         if self._staged is None or self._state is None or self._into is None:
             return
@@ -308,7 +308,7 @@ class FileLoad:
 
     @property
     def _staged_keys(self) -> list[bytes]:
-        """Keys of a staged stream beside its marker."""
+        """Keys of a staged stream next to its marker."""
         return [] if self._staged is None else [self._staged, self._restored_key]
 
     def _make_way(self, connection: Connection) -> None:
@@ -450,7 +450,7 @@ class FileLoad:
             connection.command(*request)
 
     def _check_staged(self, state: StreamCopy, connection: Connection) -> None:
-        """A key that expires may have gone, and come again with what was written after that."""
+        """A key that expires may have gone, and been created again by later writes."""
         found, wanted = connection.command("XLEN", self._staged or b""), state.rows + len(state.gone)
         if found != wanted:
             raise MoveError(f"{stream_name(self._staged or b'')} has {found:,} entries of {wanted:,}: {EVICTED}")
@@ -473,9 +473,9 @@ def told(connection: Connection, stream: str | None) -> list[Request]:
 
 
 def in_slot_of(key: str) -> str:
-    """What gives a name that begins with it, behind whatever has no brace, the slot of a key in a cluster.
+    """A hash tag: names that contain it, after a prefix without braces, are in the slot of a key in a cluster.
 
-    There is no such thing for a key with a closing brace and without a hash tag.
+    It does not exist for a key with a closing brace and without a hash tag.
     """
     start = key.find("{")
     has_tag = 0 <= start < key.find("}", start + 1) - 1

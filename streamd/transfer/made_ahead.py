@@ -16,8 +16,8 @@ T = TypeVar("T")
 def made_ahead(items: Generator[T], count: int) -> Generator[T]:
     """The items of a generator, of which up to `count` are made before they are asked for. Closes the generator.
 
-    What it raises is raised after the items before it. The thread ends with this generator, which is to be closed, and then waits for
-    the item that is being made: that should not take long.
+    An exception is raised after the items before it. The thread ends with this generator, which must be closed; closing waits for the
+    item that is being made, so making one should not take long.
     """
     made: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
     room = threading.Semaphore(count)

@@ -158,7 +158,7 @@ class Marked(Delivery):
         return True
 
     def _note_missing(self, connection: Connection) -> None:
-        """Record refused rows in the marker, whoever has moved it meanwhile."""
+        """Record refused rows in the marker, even if another attempt has moved it."""
         while self._refused:
             self._arm(connection)
             missing = tuple(sorted({*self._marker.missing, *self._refused}))

@@ -35,7 +35,7 @@ class Narrowed:
         return (self.streams is None or stream in self.streams) and stream.startswith(self.stream_prefix)
 
     def of_id_texts(self, first: int, last: int) -> tuple[int, int]:
-        """What the conditions on `id` as text leave of [first, last], the extent of a stream.
+        """The part of [first, last], the extent of a stream, that satisfies the conditions on `id` as text.
 
         Text order is ID order as far as all the numbers have the same number of digits, which those of milliseconds have
         from 2001 to 2286; otherwise nothing is narrowed. Within one millisecond it never is.

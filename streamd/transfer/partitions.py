@@ -61,7 +61,7 @@ class StreamRange:
     """A partition: the entries of one stream from `start` to `end`, both included.
 
     first  the first entry of the stream when this was planned, or -1 if it need not be checked: if a later entry is
-           the first one after reading, entries of the range may have been lost meanwhile
+           the first one after reading, entries of the range may have been lost in between
     count  how many entries it had; -1: not counted
     """
 
@@ -103,8 +103,8 @@ def find_streams(connection: Connection, options: SourceOptions) -> list[str]:
 
 
 def refuse_missing(connection: Connection, streams: Sequence[str]) -> None:
-    """Raise MissingStreamError for the first of these keys that is not there; one that the user may not ask about counts as
-    there."""
+    """Raise MissingStreamError for the first of these keys that does not exist; keys that the user may not query count as
+    existing."""
     replies = connection.pipeline([("EXISTS", stream_key(stream)) for stream in streams], raise_errors=False)
     for stream, reply in zip(streams, replies, strict=True):
         if reply == 0:
@@ -257,11 +257,11 @@ def ask_slices(
     parts: Sequence[int],
     limits: Sequence[int] | None = None,
 ) -> list[list[Slice]]:
-    """Ranges (stream, start, end) cut by the server into so many parts each, equally long but for one entry; in one round
-    trip for MOST_SLICES of them. Only for a server that can (`Features.has_streamd_helpers`). A range has as many parts as
+    """Ranges (stream, start, end) each cut by the server into a number of parts, whose lengths differ by one entry at most; in one
+    round trip for MOST_SLICES of them. Only with `Features.has_streamd_helpers`. A range has as many parts as
     entries at most.
 
-    limits  only so many entries of each range, the first ones
+    limits  cut only this number of entries of each range, the first ones
     Raises SplitForbiddenError.
     """
     rounds = [_parts_of(each, MOST_SLICES) for each in parts]

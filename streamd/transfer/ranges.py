@@ -65,7 +65,7 @@ class RangeReader:
         self._given = connection
         self._connection = connection
         self.is_at_end = start > end  # all of the range was seen
-        self._asked = 0  # COUNT of the outstanding request; 0: there is none
+        self._asked = 0  # COUNT of the outstanding request; 0: none is outstanding
 
     def fill(self, is_enough: Callable[[], bool]) -> bool:
         """Receive until the decoder has enough; False at the end of the range. Reconnects when the connection breaks."""
@@ -183,7 +183,7 @@ class RangeScan:
     """What a range holds.
 
     count, bytes       entries, and their bytes as replies on the wire
-    first_id, last_id  of the entries found; -1 when there are none
+    first_id, last_id  of the entries found; -1 if none were
     marks              IDs of the entries 0, every, 2*every ...
     mark_bytes         bytes before each of these
     is_complete        the whole range was seen, not only up to the limit

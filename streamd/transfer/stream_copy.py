@@ -1,4 +1,4 @@
-"""What of a stream is not in its entries, as an exported stream has it in a file beside its data.
+"""The state of a stream apart from its entries, which an exported stream has in a file next to its data.
 
     read_state(connection, stream)      the state at one moment
     check(connection, state)            whether a server can have it
@@ -15,8 +15,8 @@ A pending entry is its ID, its consumer, the Unix time in ms of its delivery, an
 (XNACK) has no consumer, null, and no time; `""` is the name of a consumer. Names that are not UTF-8 have lone surrogates. (In version 1
 both were `""`.)
 
-`gone` are the pending IDs that the stream has no entry of any more. No command makes an entry pending that is not there, so they
-are added with the others, as `placeholder` says, and deleted at the end.
+`gone` lists the pending IDs whose entries no longer exist. No command makes a missing entry pending, so these entries are added with the
+others, as `placeholder` describes, and deleted at the end.
 
 When a consumer was last seen or active is shown by servers, but no command sets it.
 """
@@ -78,7 +78,7 @@ class StreamCopy:
     groups: tuple[GroupCopy, ...] = ()
 
     def exported(self, rows: int, gone: Iterable[str]) -> StreamCopy:
-        """The state, with what was found while the entries were read."""
+        """The state, with the findings from reading the entries."""
         return replace(self, rows=rows, gone=tuple(sorted(gone, key=parse_entry_id)))
 
     @property
@@ -283,7 +283,7 @@ def returned(key: bytes, state: StreamCopy) -> Iterator[Request]:
 
 
 def first_entry(connection: Connection, key: bytes, state: StreamCopy) -> int:
-    """The ID of the first entry that is no placeholder; MAX_ID when there is none."""
+    """The ID of the first entry that is not a placeholder; MAX_ID if all are."""
     gone = set(state.gone)
     found = connection.command("XRANGE", key, "-", "+", "COUNT", len(gone) + 1) if gone else []
     ids = (entry_id.decode() for entry_id, _ in found)

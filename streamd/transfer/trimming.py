@@ -26,8 +26,8 @@ def parse_minid(text: str, now_ms: int) -> int:
 
 
 class Trimming:
-    """What is trimmed after each chunk: one XTRIM for each stream in it, instead of arguments to each XADD. The stream
-    is as short after each chunk as it would be, and the requests of rows stay the same from one attempt to the next."""
+    """The trimming after each chunk: one XTRIM for each stream in it, instead of arguments to each XADD. After each chunk
+    the stream is as short as with those, and the requests of rows stay the same from one attempt to the next."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

@@ -1,7 +1,7 @@
 """What the core of a cluster node asks of the server. `ClusterCore.take_actions` returns them in the order of execution.
 
-`Save` comes first: the file must be written, and synced if so required, before any packet of the same list leaves, for a vote
-that is sent and then forgotten could be given twice.
+`Save` comes first: the file must be written, and synced if so required, before any packet of the same list is sent:
+a vote that is sent and then forgotten could be given twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Save:
 class Connect:
     """Open a connection to the bus of a node, then call `link_opened` or `link_closed`.
 
-    Packets may be sent on the link at once; they wait until the connection is there, or are dropped with it.
+    Packets may be sent on the link at once; they wait for the connection, or are dropped with it.
     """
 
     link: int
@@ -57,7 +57,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close a connection, without what is still unsent. The core has forgotten the link already: no `link_closed`."""
+    """Close a connection, and drop unsent bytes. The core has forgotten the link already: no `link_closed`."""
 
     link: int
 
@@ -84,7 +84,7 @@ class DropData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteKeys:
-    """Delete the keys of slots that this primary has lost, and propagate that; no keyspace events."""
+    """Delete the keys of slots that this primary has lost, and propagate the deletions, without keyspace events."""
 
     slots: list[int]
 
@@ -105,14 +105,14 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class PauseWrites:
-    """Hold writes of clients back: a replica is taking over. The replication stream gets no PING until ResumeWrites."""
+    """Hold back writes of clients: a replica is taking over. The replication stream gets no PING until ResumeWrites."""
 
     duration_ms: int  # at most
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeWrites:
-    """The fail-over is over, one way or the other."""
+    """The fail-over has succeeded or failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The CLUSTER commands that change something, but for FAILOVER (takeover.py). Everything is checked before anything changes."""
+"""The CLUSTER commands that change something, except FAILOVER (takeover.py). Everything is checked before anything changes."""
 
 from __future__ import annotations
 

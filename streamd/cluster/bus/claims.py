@@ -1,7 +1,7 @@
 """Claims: who is primary and who owns which slot, by what nodes say about themselves. The greater config epoch wins.
 
-A node that claims slots by an old epoch is sent an UPDATE, which says who owns them now. Sets of slots are compared as a whole: only slots
-that change their owner are looped over.
+A node that claims slots by an old epoch gets an UPDATE with their present owner. Sets of slots are compared as a whole: the code loops
+only over slots that change owners.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Claims:
             self._state.attach(sender, primary)
 
     def _demote(self, sender: Node, primary: Node | None, header: Header) -> bool:
-        """A primary says that it is a replica now. Returns whether that is believed."""
+        """A primary announces that it is a replica now. Returns whether this is accepted."""
         state = self._state
         if primary is not None and primary.shard_id == sender.shard_id and sender.slots:
             if sender.config_epoch > header.config_epoch or (primary.is_myself and primary.is_replica):
@@ -114,14 +114,14 @@ class Claims:
         return defended
 
     def _follow_grandparent(self) -> None:
-        """If my primary has become a replica, follow its primary: chains are not wanted."""
+        """If my primary has become a replica, follow its primary, to avoid chains."""
         myself = self._state.myself
         grandparent = myself.primary.primary if myself.primary is not None else None
         if grandparent is not None and grandparent is not myself:
             self._role.follow(grandparent)
 
     def _correct(self, sender: Node, owner: Node, epoch: int, claimed: int) -> None:
-        """If the sender claims a slot of an owner with a greater epoch, tell it so: one UPDATE per packet."""
+        """If the sender claims a slot whose owner has a greater epoch, send it an UPDATE: one per packet."""
         wrong = claimed & self._state.assigned & ~owner.slots
         while wrong:
             other = self._state.owners[(wrong & -wrong).bit_length() - 1]

@@ -63,7 +63,7 @@ class ClusterCore:
         """A node that starts.
 
         random  draws ids, delays and whom to talk to; a fresh node takes its id from it
-        saved   the content of nodes.conf, None if there is none: then the first actions contain a Save
+        saved   the content of nodes.conf, or None for a new node: then the first actions contain a Save
         Raises NodesFileError, which names the line, when the file is damaged (nodes_conf.py).
         """
         self.local = Local()
@@ -80,7 +80,7 @@ class ClusterCore:
         self.role.check_followed()
 
     def take_actions(self) -> list[Action]:
-        """What is to be done now, in this order; each is handed out once. A Save comes first, before all packets."""
+        """The actions to carry out now, in order; each is returned once. A Save comes first, before all packets."""
         return self.outbox.take()
 
     def configure(self, options: Options, now_ms: int) -> None:
@@ -120,7 +120,7 @@ class ClusterCore:
         )
 
     def _apply_options(self) -> None:
-        """Describe this node as the settings say."""
+        """Describe this node according to the settings."""
         options, myself = self.state.options, self.state.myself
         myself.port, myself.tls_port, myself.bus_port = options.port, options.tls_port, options.bus_port
         myself.hostname, myself.human_name = options.announce_hostname, options.announce_human_nodename
@@ -130,7 +130,7 @@ class ClusterCore:
             myself.flags |= Flag.NOFAILOVER
 
     def _advance(self, now_ms: int) -> None:
-        """Set the time. A clock that goes back is taken to stand still for a moment, and to go on from there."""
+        """Set the time. If the clock is set back, time stands still for a moment and then continues."""
         now_ms += self._skew_ms
         if now_ms < self.state.now_ms:
             self._skew_ms += self.state.now_ms - now_ms
@@ -163,7 +163,7 @@ class ClusterCore:
             self.failures.judge()
 
     def link_accepted(self, peer_ip: str, local_ip: str, now_ms: int) -> int:
-        """Somebody has connected to the bus of this node. Returns the number of the link."""
+        """A peer has connected to the bus of this node. Returns the number of the link."""
         self._advance(now_ms)
         return self.links.accept(peer_ip, local_ip).id
 

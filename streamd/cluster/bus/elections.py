@@ -64,7 +64,7 @@ class Elections:
 
     @property
     def _is_requested(self) -> bool:
-        """Whether CLUSTER FAILOVER has come so far that votes are asked for."""
+        """Whether a CLUSTER FAILOVER has reached the point at which votes are requested."""
         return self._role.hand_over is not None and self._role.hand_over.may_start
 
     def start_over(self) -> None:
@@ -131,7 +131,7 @@ class Elections:
         self._outbox.broadcast(PacketType.VOTE_REQUEST, packet)
 
     def read_vote(self, sender: Node, header: Header) -> None:
-        """Somebody has voted for this node."""
+        """A primary has voted for this node."""
         if sender.is_voter and self._epoch and header.current_epoch >= self._epoch:
             self._voters.add(sender.id)
             self.tick()

@@ -1,7 +1,7 @@
 """Failures: which nodes do not answer (PFAIL), which have failed for a majority (FAIL), and whether the cluster serves.
 
 PFAIL is an opinion of this node. FAIL needs a majority of primaries with slots whose opinions, at most two node timeouts old, agree; it is
-broadcast, so that all nodes hear of it at once.
+broadcast, so all nodes learn of it at once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Failures:
     # --- Agreement -------------------------------------------------------------------------------------------------------
 
     def report(self, node: Node, reporter: Node) -> None:
-        """A primary says that a node fails."""
+        """A primary reports that a node fails."""
         if reporter not in node.reports:
             self._outbox.log(
                 f"Node {reporter.id.decode()} ({reporter.human_name}) reported node {node.id.decode()} "
@@ -79,7 +79,7 @@ class Failures:
         self._fail_if_agreed(node)
 
     def retract(self, node: Node, reporter: Node) -> None:
-        """A primary says that a node works."""
+        """A primary reports that a node works."""
         if node.reports.pop(reporter, None) is not None:
             self._outbox.log(
                 f"Node {reporter.id.decode()} ({reporter.human_name}) reported node {node.id.decode()} "

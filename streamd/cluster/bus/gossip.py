@@ -1,6 +1,6 @@
-"""Gossip: PING, PONG and MEET. When they are sent, what they say about other nodes, and what is learnt from that.
+"""Gossip: PING, PONG and MEET: when they are sent, and what nodes report and learn about each other.
 
-Each packet carries a tenth of the known nodes, at least three, picked at random, and all nodes that this one suspects: so news spread in
+Each packet carries a tenth of the known nodes, at least three, picked at random, and all nodes that this one suspects: so news spreads in
 a few rounds, and suspicions at once. Every node is sent a PING after half of the node timeout at the latest.
 """
 
@@ -51,11 +51,11 @@ class Gossiping:
         self._outbox.send(link, type_, packet)
 
     def broadcast_pong(self) -> None:
-        """Tell all nodes at once that something about this one has changed."""
+        """Announce a change of this node to all others at once."""
         self._send_pong([*self._state.nodes.values()])
 
     def send_pong_to_shard(self) -> None:
-        """Tell the other replicas of the same primary."""
+        """Announce a change of this node to the other replicas of its primary."""
         primary = self._state.myself.primary
         if primary is not None:
             self._send_pong([*primary.replicas])
@@ -66,7 +66,7 @@ class Gossiping:
                 self.send(node.link, PacketType.PONG)
 
     def _pick(self, receiver: Node | None) -> list[Node]:
-        """Whom a packet is about."""
+        """The nodes that a packet describes."""
         nodes = [*self._state.nodes.values()]
         wanted = min(max(3, len(nodes) // 10), len(nodes) - 2)
         picked: dict[Node, None] = {}
@@ -122,7 +122,7 @@ class Gossiping:
                 self.send(node.link, PacketType.PING)
 
     def _ping_oldest_of_some(self) -> None:
-        """Of five nodes picked at random, ping the one that was heard of longest ago."""
+        """Ping one of five nodes picked at random: the one whose last PONG is the oldest."""
         nodes = [*self._state.nodes.values()]
         picked = [nodes[int(self._state.random.random() * len(nodes))] for _ in range(5)]
         free = [
@@ -159,7 +159,7 @@ class Gossiping:
         self._read_extensions(packet.extensions, sender)
 
     def _note_pong(self, node: Node, entry: Gossip) -> None:
-        """Another node has heard of this one later than I have: that saves a PING."""
+        """Another node has heard from this one more recently than I have: that saves a PING."""
         heard_ms = entry.pong_received_s * 1000
         is_news = node.pong_received_ms < heard_ms <= self._state.now_ms + _FUTURE_MS
         if is_news and node.ping_sent_ms == 0 and not self._failures.count_reports(node):
@@ -175,7 +175,7 @@ class Gossiping:
             state.set_address(node, ip, ports, entry.bus_port)
 
     def _meet_unknown(self, entry: Gossip) -> None:
-        """A node that this one has not heard of before."""
+        """A node that is new to this one."""
         state = self._state
         ip = parse_ip(entry.ip)
         if entry.flags & Flag.NOADDR or not ip or self.is_forgotten(entry.id):

@@ -1,4 +1,4 @@
-"""Migration of replicas: one that its primary can spare moves to a primary whose replicas have all failed."""
+"""Migration of replicas: a replica that its primary can spare moves to a primary whose replicas have all failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReplicaMigration:
         self._role = role
 
     def tick(self) -> None:
-        """Move this node, if it is the one that should."""
+        """Move this node, if it is the replica to be moved."""
         state, myself = self._state, self._state.myself
         mine = myself.primary
         if mine is None or not state.options.allow_replica_migration:

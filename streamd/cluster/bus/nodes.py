@@ -1,8 +1,8 @@
-"""What a node of the cluster knows: itself, the other nodes, who owns which slot, and the epochs.
+"""The knowledge of a node of the cluster: itself, the other nodes, the owners of slots, and the epochs.
 
 `State` is shared by all parts of the core. It keeps three views of the slots in step, which only its methods change:
 
-    node.slots            the set that a node owns (slots.py), and the same as bytes: what packets are compared with
+    node.slots            the set that a node owns (slots.py), and the same as bytes: which packets are compared with
     state.owners[slot]    the node that owns a slot, or None
     state.unclaimed       slots whose owner has stopped claiming them: anyone who does takes them, and no UPDATE names them
 
@@ -205,7 +205,7 @@ class State:
         self.changed()
 
     def make_primary(self, node: Node) -> None:
-        """Make a node a primary, if it is none."""
+        """Make a node a primary, unless it is one."""
         if node.is_primary:
             return
         had_primary = node.primary is not None
@@ -272,7 +272,7 @@ class State:
     # --- What follows from changes -----------------------------------------------------------------------------------------
 
     def changed(self, *, sync: bool = False) -> None:
-        """Note that nodes.conf is out of date; sync: it must not be lost either (epochs, votes, slots)."""
+        """Note that nodes.conf is out of date; sync: its loss would break a promise (epochs, votes, slots)."""
         self.must_save = self.must_judge = True
         self.must_sync |= sync
 

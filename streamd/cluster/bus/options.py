@@ -1,4 +1,4 @@
-"""What the core of a node is told: its settings (`Options`), and how the data of this server stand (`Local`)."""
+"""What the server passes to the core of a node: settings (`Options`), and the state of its data (`Local`)."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def parse_ip(field: bytes) -> str | None:
 
 
 class Header(NamedTuple):
-    """What the sender of a packet says about itself."""
+    """The sender of a packet, as it describes itself."""
 
     port: int
     type: int
@@ -155,7 +155,7 @@ class Header(NamedTuple):
 
 
 class Gossip(NamedTuple):
-    """What the sender of a PING, PONG or MEET says about another node."""
+    """Another node, as the sender of a PING, PONG or MEET describes it."""
 
     id: bytes
     ping_sent_s: int
@@ -179,7 +179,7 @@ class Extensions:
 
 
 class Update(NamedTuple):
-    """What an UPDATE says: who owns slots, by which epoch."""
+    """The content of an UPDATE: who owns slots, by which epoch."""
 
     config_epoch: int
     owner: bytes

@@ -1,7 +1,7 @@
 """Receiving: what each packet does.
 
-A packet is believed as far as its sender is known: anybody's PING and MEET are answered, everything else of an unknown node is ignored.
-On a link that this node opened, the other end must be who it was; a handshake is how that becomes known.
+A packet is trusted as far as its sender is known: PING and MEET of any node are answered, everything else from an unknown node is ignored.
+The other end of a link that this node opened must be the node for which it was opened; a handshake establishes that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Receiver:
         self._role = role
 
     def receive(self, link: Link, packet: Packet) -> None:
-        """Do what a decoded packet asks for."""
+        """Act on a decoded packet."""
         header = packet.header
         sender = self._find_sender(link, header)
         if sender is not None:
@@ -115,7 +115,7 @@ class Receiver:
         self._gossiping.read(packet, sender)
 
     def _learn_own_address(self, link: Link, header: Header) -> None:
-        """Others know where they reach me: this server cannot."""
+        """Learn the address of this node from another one: this server cannot know it."""
         state, myself = self._state, self._state.myself
         if state.options.announce_ip or not link.local_ip:
             return
@@ -132,7 +132,7 @@ class Receiver:
         state.add(node)
 
     def _check_identity(self, link: Link, header: Header, sender: Node | None) -> bool:
-        """Whether the other end of a link that this node opened is who it should be; end a handshake."""
+        """Whether the other end of a link that this node opened is the expected node; end a handshake."""
         node = link.node
         if node is None:
             return False
@@ -163,7 +163,7 @@ class Receiver:
         return True
 
     def _update_address(self, link: Link, header: Header, sender: Node, ip: str = "") -> None:
-        """A node is where it says, or where it comes from; if that is new, connect to it there."""
+        """A node has the address that it announces or connects from; if that is new, connect to it there."""
         state = self._state
         ip = header.ip or ip or link.peer_ip
         ports = (header.port, header.other_port)

@@ -27,7 +27,7 @@ class Role:
     def __init__(self, state: State, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
-        self._followed: Follow | None = None  # what the server was told last
+        self._followed: Follow | None = None  # the last instruction to the server
         self.hand_over: HandOver | None = None
 
     def follow(self, primary: Node) -> None:
@@ -54,7 +54,7 @@ class Role:
         self._outbox.do(Promote())
 
     def check_followed(self) -> None:
-        """Have the server replicate from the primary of this node, if that is not what it was told last."""
+        """Have the server replicate from the primary of this node, unless that was the last instruction."""
         primary = self._state.myself.primary
         if self._state.myself.is_primary or primary is None or not primary.has_address:
             return

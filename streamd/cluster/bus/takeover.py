@@ -1,10 +1,10 @@
 """Takeover: CLUSTER FAILOVER, on request of an operator, in three forms.
 
-    (none)    MFSTART to the primary ─▶ it pauses writes, and says at which offset ─▶ the replica gets there ─▶ votes, at once
+    (none)    MFSTART to the primary ─▶ it pauses writes, and reports the offset ─▶ the replica gets there ─▶ votes, at once
     force     the primary is not asked; votes, at once
     takeover  nobody is asked: the replica takes an epoch of its own
 
-Voters vote although the primary works, the primary among them. After five seconds everybody gives up, and writes go on.
+Voters vote although the primary works, the primary among them. After five seconds all give up, and writes continue.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Takeover:
             self._outbox.send_to([primary], PacketType.MFSTART, self._outbox.compose(PacketType.MFSTART))
 
     def read_pause(self, sender: Node, header: Header) -> None:
-        """My primary says that it has paused, and at which offset."""
+        """My primary reports that it has paused, and the offset."""
         hand_over = self._role.hand_over
         if hand_over is None or sender is not self._state.myself.primary or not header.message_flags & PAUSED:
             return
@@ -85,7 +85,7 @@ class Takeover:
     # --- The primary -----------------------------------------------------------------------------------------------------
 
     def read_start(self, sender: Node) -> None:
-        """MFSTART: a replica of mine is to take over."""
+        """MFSTART: a replica of mine wants to take over."""
         state = self._state
         if sender.primary is not state.myself:
             return

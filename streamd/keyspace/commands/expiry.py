@@ -20,7 +20,7 @@ PARTS_STEP = 20
 """Likewise, of parts of values: the fields of a hash."""
 
 SLICE_S = 0.0004
-"""How long values do what is due before clients have their turn."""
+"""How long due work of values may run before clients have their turn."""
 
 PAUSE_S = 0.0012
 """How long clients have it: the work takes a quarter of the time."""
@@ -101,7 +101,7 @@ class Expiry(Capability):
         return not self.is_on or bool(is_held)
 
     def _run_values(self) -> None:
-        """Let values do what is due, for a slice of time, and go on after a pause if there is more."""
+        """Run due work of values for a slice of time, and continue after a pause if more is due."""
         databases = self.host.databases
         self._next_slice = None
         if self._is_held() or self.host.dispatcher.is_replica or not has_timed_due(databases, int(time.time() * 1000)):

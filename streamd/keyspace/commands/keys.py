@@ -55,7 +55,7 @@ SAME_OBJECTS = "ERR source and destination objects are the same"
 
 
 def database_at(ctx: Context, index: int) -> Database:
-    """A database by its number, with its clock set to the time of this command; CommandError when there is none."""
+    """A database by its number, with its clock set to the time of this command; CommandError if it does not exist."""
     if not 0 <= index < len(ctx.databases):
         raise CommandError(NO_SUCH_DATABASE)
     db: Database = ctx.databases[index]

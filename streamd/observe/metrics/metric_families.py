@@ -154,7 +154,9 @@ OF_DATABASE = (
 )
 """Of each database, label `db`."""
 
-KEYS_OF_TYPE = Family("streamd_db_keys_of_type", "gauge", "Keys of a database, labels `db` and `type`, as TYPE names it.")
+KEYS_OF_TYPE = Family(
+    "streamd_db_keys_of_type", "gauge", "Keys of a database, labels `db` and `type`, as TYPE names it."
+)
 
 OF_REPLICA = (
     gauge("offset", "The offset that a replica has confirmed.", "connected_replica_offset_bytes"),

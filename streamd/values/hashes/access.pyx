@@ -3,7 +3,7 @@
 
 A field expires when the time of the database is beyond its expiry. It is removed by the active cycle (hash_type.pyx),
 or by a command that meets it (`find_live`); on a replica, in CLIENT PAUSE and while a file is replayed it stays until
-it is removed by a command, and is hidden or, during a replay, not even that.
+a command removes it; until then it is hidden, except during a replay.
 """
 
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -97,7 +97,7 @@ cdef int check_count(Context ctx, Hash hash) except -1:
 
 
 cdef bint put_field(Context ctx, Hash hash, bytes field, bytes value, int64_t expire_at_ms) except -1:
-    """Store a field with value and expiry (KEPT: it keeps the one it has), whatever it had; whether it is new."""
+    """Store a field with value and expiry (KEPT: the one it has), whatever it had; returns whether it is new."""
     cdef HashItem item
     if hash_find(hash, field, &item):
         hash_set(hash, &item, text_in(value), item.expire_at_ms if expire_at_ms == KEPT else expire_at_ms)
@@ -157,7 +157,7 @@ cdef bint find_among(Database db, bytes key, Hash hash, bytes field, HashItem *o
 
 
 cdef int remove_expired(Database db, bytes key, Hash hash, const HashItem *item) except -1:
-    """Remove a field whose time has come; replicas and files are told. `report_expired` must follow."""
+    """Remove a field whose time has come, and propagate that. `report_expired` must follow."""
     cdef uint64_t before = hash.count
     cdef bytes field = bytes_of(&item.field)
     hash_remove(hash, item)

@@ -4,7 +4,7 @@
 from libc.string cimport memset
 
 from streamd.keyspace.listener cimport EVENT_SET
-from streamd.keyspace.value_type cimport number_of, size_class
+from streamd.keyspace.value_type cimport number_of
 from streamd.values.sets.set_value cimport SetWalk, set_next
 
 from streamd.errors import WrongTypeError
@@ -38,12 +38,8 @@ cdef int add_set(Context ctx, bytes key, Set set) except -1:
 
 cdef int note_change(Database db, bytes key, Set set, uint64_t before) except -1:
     """The set under a key, which had `before` members, has changed."""
-    cdef Py_ssize_t *sizes
-    cdef int old = size_class(<Py_ssize_t>before), new = size_class(<Py_ssize_t>set.count)
-    if old != new:
-        sizes = db.sizes_of(number_of(set))
-        sizes[old] -= 1
-        sizes[new] += 1
+    if set.count != before:
+        db.resized(number_of(set), <Py_ssize_t>before, <Py_ssize_t>set.count)
     return db.touched(key)
 
 

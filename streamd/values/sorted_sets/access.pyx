@@ -10,7 +10,7 @@ from streamd.engine.counted_tree cimport TreePlace, tree_handle, tree_step, tree
 from streamd.engine.table cimport get_key, table_at
 from streamd.keyspace.database cimport Database
 from streamd.keyspace.listener cimport EVENT_SORTED_SET
-from streamd.keyspace.value_type cimport number_of, size_class
+from streamd.keyspace.value_type cimport number_of
 from streamd.numbers cimport INT64_ROOM, count_digits, put_digits, put_header
 from streamd.protocol.doubles cimport DOUBLE_ROOM, is_integral, put_double
 from streamd.protocol.reply cimport ReplyWriter
@@ -27,7 +27,7 @@ cdef extern from *:
 
 cdef enum:
     AHEAD = 6               # records between the one that is written and the one that is fetched
-    ITEM_ROOM = 128         # more than a member and its score take in a reply beside the bytes of the member
+    ITEM_ROOM = 128         # more than a member and its score take in a reply, apart from the bytes of the member
 
 
 cdef int wrong_type() except -1:
@@ -48,16 +48,6 @@ cdef SortedSet find_sorted_set_for_write(Context ctx, bytes key):
     return <SortedSet>value
 
 
-cdef int resized(Database db, int number, Py_ssize_t before, Py_ssize_t after) except -1:
-    cdef Py_ssize_t *sizes
-    cdef int old = size_class(before), new = size_class(after)
-    if old != new:
-        sizes = db.sizes_of(number)
-        sizes[old] -= 1
-        sizes[new] += 1
-    return 0
-
-
 # --- Changes --------------------------------------------------------------------------------------------------------
 
 
@@ -65,7 +55,7 @@ cdef int note_change(Database db, bytes key, SortedSet set, uint64_t before) exc
     """The set under a key, which had `before` members, has changed."""
     cdef uint64_t count = set.count()
     if count != before:
-        resized(db, number_of(set), <Py_ssize_t>before, <Py_ssize_t>count)
+        db.resized(number_of(set), <Py_ssize_t>before, <Py_ssize_t>count)
     return db.touched(key)
 
 
