@@ -20,18 +20,18 @@ float, shown with two decimals, or a text. Names of `Fields` may be followed by 
     used_memory_human:size              bytes, as `512B` or `1.50K`
 
 Exporters and job libraries request INFO all the time: a call of Python for each of some 250 lines, and a string for
-each number, were most of what it cost.
+each number, were most of what it cost. Most values stay the same: a section keeps its text, and writes only values that
+are not the objects of last time. Values must therefore be immutable.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport PyObject
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport llrint
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from streamd.numbers cimport INT64_ROOM, put_digits, put_int64, put_pair
 from streamd.protocol.reply cimport ReplyWriter
@@ -52,7 +52,6 @@ cdef extern from "<sys/resource.h>":
     int getrusage(int who, rusage *usage) nogil
 
 cdef extern from "Python.h":
-    bint PyUnicode_IS_ASCII(object text)
     object PyObject_CallOneArg(object function, object argument)
     # Borrowed references.
     PyObject *PyList_GET_ITEM(object items, Py_ssize_t at)
@@ -122,11 +121,13 @@ cdef enum Form:
 FORMS = {"": PLAIN, "percent": PERCENT, "us": SECONDS, "size": SIZE}
 
 cdef struct Line:
-    const char *head        # up to the value, in `text`
+    const char *head        # up to the value, in `heads`
     Py_ssize_t size
     Py_ssize_t source       # which of the sources has the value
     Py_ssize_t at           # ... and where
     Form form
+    PyObject *value         # what is shown, owned by `shown`; NULL: to be written in any case
+    Py_ssize_t length       # bytes in `text`; 0: the line is not shown
 
 
 @cython.final
@@ -136,6 +137,7 @@ cdef class Source:
     cdef object read
     cdef object capability
     cdef Py_ssize_t count       # how many are read together; 0: one
+    cdef bint has_lines         # what is read are lines
 
 
 cdef class Section:
@@ -147,9 +149,13 @@ cdef class Section:
     cdef readonly str title
     cdef readonly str name
     cdef list sources
-    cdef bytes text         # all lines up to their values: what is written is read in one stretch
+    cdef bytes heads        # all lines up to their values
     cdef Line *table
     cdef Py_ssize_t count
+    cdef list shown         # the values in `text`
+    cdef char *text         # what was written last: the lines, one after the other
+    cdef Py_ssize_t length
+    cdef Py_ssize_t room    # bytes allocated for it
 
     def __init__(self, str title, order, parts):
         """`parts`: (capability, part). `order`: names in order; others come last."""
@@ -158,7 +164,7 @@ cdef class Section:
         cdef Py_ssize_t at
         self.title = title
         self.name = title.lower()
-        self.sources = []
+        self.sources, self.shown = [], []
         places = {name: place for place, name in enumerate(order)}
         found = []
         for capability, part in parts:
@@ -171,6 +177,7 @@ cdef class Section:
                 source = Source.__new__(Source)
                 source.read, source.capability = part.read, capability
                 source.count = len(part.names) if type(part) is Fields else 0
+                source.has_lines = type(part) is Lines
                 self.sources.append(source)
         found.sort(key=lambda line: line[0])
         self.lay_out([(f"# {title}\r\n".encode(), 0, FIXED, PLAIN), *(line[1:] for line in found)])
@@ -184,19 +191,20 @@ cdef class Section:
             if row[2] == FIXED == rows[len(rows) - 1][2]:
                 row = (rows.pop()[0] + row[0], 0, FIXED, PLAIN)
             rows.append(row)
-        self.text = b"".join([row[0] for row in rows])
-        p = PyBytes_AS_STRING(self.text)
+        self.heads = b"".join([row[0] for row in rows])
+        p = PyBytes_AS_STRING(self.heads)
         self.table = <Line *>PyMem_Malloc(len(rows) * sizeof(Line))
         if self.table is NULL:
             raise MemoryError
         self.count = len(rows)
         for at, (head, source, place, form) in enumerate(rows):
-            self.table[at] = Line(p, PyBytes_GET_SIZE(head), source, place, form)
+            self.table[at] = Line(p, PyBytes_GET_SIZE(head), source, place, form, NULL, 0)
             p += PyBytes_GET_SIZE(head)
         return 0
 
     def __dealloc__(self):
         PyMem_Free(self.table)
+        PyMem_Free(self.text)
 
     cdef list values(self):
         """What the sources say. Nothing is written before: memory is reported without the text."""
@@ -204,45 +212,84 @@ cdef class Section:
         cdef Source source
         for source in self.sources:
             value = PyObject_CallOneArg(source.read, source.capability)
-            if source.count and value is not None and len(<tuple?>value) != source.count:
+            if source.has_lines:
+                value = tuple(value)    # it may be an iterator
+            elif source.count and value is not None and len(<tuple?>value) != source.count:
                 raise ValueError(f"INFO: {len(value)} values for {source.count} names of {source.capability!r}")
             values.append(value)
         return values
 
     cdef int write(self, list values, ReplyWriter out) except -1:
-        cdef Line *line
-        cdef Py_ssize_t at
-        cdef size_t room = <size_t>(PyBytes_GET_SIZE(self.text) + self.count * VALUE_ROOM)
-        cdef char *start = out.grow(room)
-        cdef char *p = start
+        try:
+            self.update(values)
+        except BaseException:
+            self.forget()
+            raise
+        self.shown = values
+        return out.raw_c(self.text, <size_t>self.length)
+
+    cdef int update(self, list values) except -1:
+        """Bring `text` up to date: only the values that have changed are written."""
+        cdef char[VALUE_ROOM] number
         cdef char *end
-        cdef PyObject *read = NULL
+        cdef Line *line
+        cdef PyObject *read
+        cdef Py_ssize_t at, place = 0, head
         for at in range(self.count):
             line = &self.table[at]
-            if line.at != FIXED:
-                read = PyList_GET_ITEM(values, line.source)
-                if line.at >= 0:
-                    if read is <PyObject *>None:
-                        continue
-                    read = PyTuple_GET_ITEM(<object>read, line.at)
-            memcpy(p, line.head, <size_t>line.size)
-            p += line.size
             if line.at == FIXED:
+                if line.value is NULL:
+                    self.splice(place, line, 0, line.head, line.size)
+                    line.value = <PyObject *>None
+                place += line.length
                 continue
-            if line.at != LINES:
-                end = put_value(p, line.form, <object>read)
-                if end is not NULL:
-                    p = end
-                    continue
-            value = <object>read
-            if line.at != LINES:
-                value = (value if type(value) is str else f"{value:.2f}" if type(value) is float else str(value),)
-            out.length += <size_t>(p - start)
-            for text in value:
-                write_line(text, out)
-            p = start = out.grow(room)
-        out.length += <size_t>(p - start)
+            read = PyList_GET_ITEM(values, line.source)
+            if line.at >= 0 and read is not <PyObject *>None:
+                read = PyTuple_GET_ITEM(<object>read, line.at)
+            if read is not line.value:
+                if line.at == LINES:
+                    if line.value is NULL or <tuple>read != <tuple>line.value:
+                        text = b"".join([encoded(each) for each in <tuple>read])
+                        self.splice(place, line, 0, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+                elif line.at >= 0 and read is <PyObject *>None:
+                    self.splice(place, line, 0, NULL, 0)
+                else:
+                    head = line.size
+                    if line.length == 0:
+                        self.splice(place, line, 0, line.head, head)
+                    end = put_value(number, line.form, <object>read)
+                    if end is not NULL:
+                        self.splice(place, line, head, number, end - number)
+                    else:
+                        text = encoded(as_text(<object>read))
+                        self.splice(place, line, head, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+                line.value = read
+            place += line.length
         return 0
+
+    cdef int splice(self, Py_ssize_t place, Line *line, Py_ssize_t kept, const char *p, Py_ssize_t size) except -1:
+        """Replace what follows the first `kept` bytes of a line, which starts at `place` of `text`."""
+        cdef Py_ssize_t grown = kept + size - line.length
+        cdef char *moved
+        if grown:
+            if self.length + grown > self.room:
+                moved = <char *>PyMem_Realloc(self.text, <size_t>(self.length + grown) * 2)
+                if moved is NULL:
+                    raise MemoryError
+                self.text, self.room = moved, (self.length + grown) * 2
+            moved = self.text + place + line.length
+            memmove(moved + grown, moved, <size_t>(self.length - place - line.length))
+            self.length += grown
+            line.length += grown
+        if size:
+            memcpy(self.text + place + kept, p, <size_t>size)
+        return 0
+
+    cdef void forget(self) noexcept:
+        """Have everything written next time."""
+        cdef Py_ssize_t at
+        for at in range(self.count):
+            self.table[at].value = NULL
 
     def lines(self):
         """The lines, without their ends."""
@@ -325,16 +372,14 @@ cdef char *put_size(char *p, double size) noexcept nogil:
     return p + 1
 
 
-cdef int write_line(str text, ReplyWriter out) except -1:
-    cdef Py_ssize_t size
-    cdef const char *p
-    if PyUnicode_IS_ASCII(text):
-        p = PyUnicode_AsUTF8AndSize(text, &size)
-        if size:
-            return out.raw_parts(p, <size_t>size, "\r\n", 2)
-    else:
-        out.raw(text.encode("utf-8", "surrogateescape"))
-    return out.raw_c("\r\n", 2)
+cdef str as_text(value):
+    """What is shown of a value that `put_value` leaves."""
+    return value if type(value) is str else f"{value:.2f}" if type(value) is float else str(value)
+
+
+cdef bytes encoded(str line):
+    """A text and the end of its line."""
+    return line.encode("utf-8", "surrogateescape") + b"\r\n"
 
 
 def human_size(double size):

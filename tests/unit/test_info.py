@@ -156,6 +156,46 @@ def test_what_a_new_capability_contributes_comes_last(host: Host) -> None:
     assert Section("Toys", ("each", "price"), parts).lines() == ["# Toys", "toy0:red", "price:0.33", "best_toy:BEAR"]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["new section", "same section"])
+def test_a_section_shows_the_values_of_now(again: bool) -> None:
+    states: list[tuple[tuple[object, ...] | None, object, list[str]]] = [
+        ((1, "first", 2048), 7, []),
+        ((1, "first", 2048), 7, ["x:1"]),
+        ((100_000, "a", 12), 2.5, ["x:1", "y:2"]),
+        (None, "text", ["x:1", "y:2"]),
+        (None, 10**30, []),
+        ((-5, "caf\u00e9", 3 << 30), 0, ["longer:1"]),
+        ((5, "", 0), True, ["longer:2"]),
+    ]
+    expected = [
+        ["# Toys", "a:1", "b:first", "c:2.00K", "one:7", "end:0"],
+        ["# Toys", "a:1", "b:first", "c:2.00K", "x:1", "one:7", "end:0"],
+        ["# Toys", "a:100000", "b:a", "c:12B", "x:1", "y:2", "one:2.50", "end:0"],
+        ["# Toys", "x:1", "y:2", "one:text", "end:0"],
+        ["# Toys", f"one:{10**30}", "end:0"],
+        ["# Toys", "a:-5", "b:caf\u00e9", "c:3.00G", "longer:1", "one:0", "end:0"],
+        ["# Toys", "a:5", "b:", "c:0B", "longer:2", "one:1", "end:0"],
+    ]
+
+    class Toys(Capability):
+        at = 0
+
+    toys = Toys()
+
+    def make() -> Section:
+        parts: tuple[Field[Toys] | Fields[Toys] | Lines[Toys], ...] = (
+            Fields("a b c:size", lambda self: states[self.at][0]),
+            Lines("many", lambda self: iter(states[self.at][2])),
+            Field("one", lambda self: states[self.at][1]),
+            Field("end", 0),
+        )
+        return Section("Toys", ("a", "b", "c", "many", "one", "end"), [(toys, part) for part in parts])
+
+    section = make()
+    for toys.at in (*range(len(states)), 2, 0, 3, 6, 6, 1):
+        assert (section if again else make()).lines() == expected[toys.at]
+
+
 def test_names_and_values_are_of_the_same_number() -> None:
     section = Section("Toys", (), [(None, Fields("one two", lambda _: (1, 2, 3)))])
     with pytest.raises(ValueError, match="3 values for 2 names"):
