@@ -86,7 +86,7 @@ cdef class Hash(TimedValue):
         return (bytes_of(&item.value), item.expire_at_ms) if hash_find(self, name, &item) else None
 
     def put(self, bytes name not None, bytes value not None, long long expire_at_ms=NEVER):
-        """Add or replace a field, with its expiry; whether it is new."""
+        """Add or replace a field, with its expiry; returns whether it is new."""
         cdef HashItem item
         if expire_at_ms != NEVER:
             hash_to_timed(self)
@@ -145,7 +145,7 @@ cdef class Hash(TimedValue):
 @cython.final
 @cython.no_gc
 cdef class HashRemains:
-    """The memory of a hash that is no more."""
+    """The memory of a hash that is no longer reachable."""
 
     cdef void *body
     cdef unsigned char form
@@ -174,7 +174,7 @@ cdef void free_body(void *body, unsigned char form) noexcept nogil:
 
 
 cdef Hash adopt(Hash hash, void *body, unsigned char form, uint64_t count):
-    """Give an empty object its contents; MemoryError if there are none."""
+    """Give an empty object its contents; MemoryError if they are NULL."""
     if body is NULL:
         raise MemoryError("no memory for a hash")
     hash.body = body

@@ -33,7 +33,7 @@ __all__ = []
 
 cdef enum:
     REMOVED_AT_ONCE = 1000     # expired fields that one HRANDFIELD removes at most
-    SAMPLES = 16               # fields by which the size of a reply is estimated
+    SAMPLES = 16               # fields from which the size of a reply is estimated
     SPARSE = 3                 # a choice of less than a third is made field by field
 
 cdef int64_t MOST_REPLY = <int64_t>4 << 30     # bytes of a reply that an HRANDFIELD may ask for
@@ -43,7 +43,7 @@ cdef int64_t MOST_REPLY = <int64_t>4 << 30     # bytes of a reply that an HRANDF
 
 
 cdef class Choice:
-    """Draws fields of a hash that have not expired; the hash must not change meanwhile."""
+    """Draws fields of a hash that have not expired; the hash must not change while it is in use."""
 
     cdef Hash hash
     cdef bytes room

@@ -113,7 +113,7 @@ cdef PopRequest parse_pop(list args, Py_ssize_t count_at):
 
 
 cdef bint pop_several(Context ctx, list args, PopRequest request) except -1:
-    """Pop from the first list; False: there is none."""
+    """Pop from the first list that exists; False: none exists."""
     cdef KeyRecord record = first_record(ctx, args, request.first, request.keys)
     cdef unsigned long long count
     cdef bytes name

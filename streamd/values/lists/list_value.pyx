@@ -209,7 +209,7 @@ cdef class List:
         return True
 
     cdef bint find(self, const uint8_t *s, size_t n, Cursor *cursor) noexcept:
-        """Place a cursor at the first element equal to s; False: there is none."""
+        """Place a cursor at the first element equal to s; False: none is."""
         cdef LpValue value
         if not self.seek(0, cursor):
             return False

@@ -21,7 +21,7 @@ __all__ = ["blmove", "brpoplpush", "lmove", "rpoplpush"]
 
 
 cdef bint move(Context ctx, list args, bint from_head, bint to_head) except -1:
-    """Move an element from one list to another, or the same, and reply with it; False: there is none."""
+    """Move an element from one list to another, or the same, and reply with it; False: the first list is missing."""
     cdef bytes source = <bytes>args[1]
     cdef bytes destination = <bytes>args[2]
     cdef KeyRecord record = find_record(ctx, source)
@@ -50,7 +50,7 @@ cdef bint move(Context ctx, list args, bint from_head, bint to_head) except -1:
 
 
 cdef int wait(Context ctx, list args, long long timeout_ms) except -1:
-    """Wait for the source."""
+    """Wait for the source list."""
     if ctx.in_transaction:
         return ctx.reply.null()
     ctx.block_on(BlockRequest([args[1]], args, timeout_ms, LIST_QUESTION))

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""What clients that wait for lists ask of the values of their keys: one element each.
+"""The question of clients that wait for lists: whether the value of a key is one.
 
-All of a key wait in one line, whatever their commands: each takes elements, and the one that has waited longest comes
+All that wait for a key share one queue, whichever command they have sent: the one that has waited longest is served
 first.
 """
 

@@ -5,8 +5,8 @@
     type 11    a string: the intset
     type 20    a string: the listpack                   not before format 11, Redis 7.2
 
-What is read is checked in full: no empty set, no member twice, integers in order, a sound listpack. How a set is stored
-is decided anew, by its size.
+All input is checked in full: no empty set, no member twice, integers in order, a sound listpack. How a set is stored
+depends on its size.
 """
 
 cimport cython

@@ -238,7 +238,7 @@ cdef class SortedSet:
         return self.count()
 
     def __iter__(self):
-        """Pairs of member and score, in order; the set must not change meanwhile."""
+        """Pairs of member and score, in order; the set must not change until the last."""
         cdef Walk walk
         cdef Item item
         cdef uint64_t left = self.count()

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""What clients that wait for sorted sets ask of the values of their keys: for a sorted set.
+"""The question of clients that wait for sorted sets: whether the value of a key is one.
 
-They stand in one line for each key, whichever command they have sent: only the first of them is served, and the next
-one if it has left something.
+All that wait for a key share one queue, whichever command they have sent: the first is served, and the next one if
+members are left.
 """
 
 from streamd.core.question cimport Question

@@ -79,7 +79,7 @@ cdef int parse_options(list args, AddOptions *options) except -1:
 
 
 cdef int parse_scores(list args, Py_ssize_t first, double *scores) except -1:
-    """Read every other argument, and what it says must be a number."""
+    """Read every other argument as a score. Raises CommandError for one that is not a number."""
     cdef Py_ssize_t at
     cdef bytes text
     for at in range(first, PyList_GET_SIZE(args), 2):

@@ -53,7 +53,7 @@ cdef enum Output:
 cdef class Input:
     """The value of one key, which may be missing."""
 
-    cdef ValueType type         # None: there is no value
+    cdef ValueType type         # None: the key is missing
     cdef object value
     cdef SortedSet set          # the value, if it is a sorted set
     cdef object pairs           # its members with their scores: an iterator
@@ -292,17 +292,18 @@ cdef int store(Context ctx, list args, Combination request, bytes event) except 
 
 # --- The commands ---------------------------------------------------------------------------------------------------
 
+COMBINING = (
+    optional(multiple(integer("weight", "WEIGHTS"))),
+    optional(oneof("aggregate", token("SUM"), token("MIN"), token("MAX"), token="AGGREGATE")),
+)
+
 
 @command(
     "ZUNION", arity=-3, group="sorted-set", flags="readonly", since="6.2.0",
     keys=KeysCounted(1),
     complexity="O(N+M*log(M)), with N the members of all sets and M those of the union",
     summary="Returns the members that any of several sorted sets has, with their scores combined.",
-    args=(
-        integer("numkeys"), multiple(key()), optional(multiple(integer("weight", "WEIGHTS"))),
-        optional(oneof("aggregate", token("SUM"), token("MIN"), token("MAX"), token="AGGREGATE")),
-        optional(token("WITHSCORES")),
-    ),
+    args=(integer("numkeys"), multiple(key()), *COMBINING, optional(token("WITHSCORES"))),
 )
 def zunion(Context ctx not None, list args not None):
     reply_with(ctx, parse(ctx, args, UNION, REPLIED))
@@ -313,11 +314,7 @@ def zunion(Context ctx not None, list args not None):
     keys=KeysCounted(1),
     complexity="O(N*K+M*log(M)), with N the members of the smallest set, K the sets and M the members of the result",
     summary="Returns the members that all of several sorted sets have, with their scores combined.",
-    args=(
-        integer("numkeys"), multiple(key()), optional(multiple(integer("weight", "WEIGHTS"))),
-        optional(oneof("aggregate", token("SUM"), token("MIN"), token("MAX"), token="AGGREGATE")),
-        optional(token("WITHSCORES")),
-    ),
+    args=(integer("numkeys"), multiple(key()), *COMBINING, optional(token("WITHSCORES"))),
 )
 def zinter(Context ctx not None, list args not None):
     reply_with(ctx, parse(ctx, args, INTERSECTION, REPLIED))
@@ -350,11 +347,7 @@ def zintercard(Context ctx not None, list args not None):
     keys=(KeysAt(1, flags="OW update"), KeysCounted(2)),
     complexity="O(N+M*log(M)), with N the members of all sets and M those of the union",
     summary="Stores the union of several sorted sets under a key.",
-    args=(
-        key("destination"), integer("numkeys"), multiple(key("key", 1)),
-        optional(multiple(integer("weight", "WEIGHTS"))),
-        optional(oneof("aggregate", token("SUM"), token("MIN"), token("MAX"), token="AGGREGATE")),
-    ),
+    args=(key("destination"), integer("numkeys"), multiple(key("key", 1)), *COMBINING),
 )
 def zunionstore(Context ctx not None, list args not None):
     store(ctx, args, parse(ctx, args, UNION, STORED), b"zunionstore")
@@ -365,11 +358,7 @@ def zunionstore(Context ctx not None, list args not None):
     keys=(KeysAt(1, flags="OW update"), KeysCounted(2)),
     complexity="O(N*K+M*log(M)), with N the members of the smallest set, K the sets and M the members of the result",
     summary="Stores the intersection of several sorted sets under a key.",
-    args=(
-        key("destination"), integer("numkeys"), multiple(key("key", 1)),
-        optional(multiple(integer("weight", "WEIGHTS"))),
-        optional(oneof("aggregate", token("SUM"), token("MIN"), token("MAX"), token="AGGREGATE")),
-    ),
+    args=(key("destination"), integer("numkeys"), multiple(key("key", 1)), *COMBINING),
 )
 def zinterstore(Context ctx not None, list args not None):
     store(ctx, args, parse(ctx, args, INTERSECTION, STORED), b"zinterstore")

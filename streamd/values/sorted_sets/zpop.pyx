@@ -59,7 +59,7 @@ cdef int pop(Context ctx, bytes name, SortedSet set, uint64_t members, bint high
 
 
 cdef int propagate_pop(Context ctx, bytes name, bint highest, int64_t members) except -1:
-    """Propagate a pop as a command that does not wait; members: -1: one, without saying so."""
+    """Propagate a pop as a command that does not wait; members: -1: one, without a count."""
     cdef list effect
     if ctx.is_propagating:
         effect = [b"ZPOPMAX" if highest else b"ZPOPMIN", name]
@@ -93,24 +93,23 @@ cdef int pop_from_key(Context ctx, list args, bint highest) except -1:
     return pop(ctx, name, set, members, highest, FORM_FLAT if argc == 2 else FORM_BY_PROTOCOL)
 
 
-@command(
-    "ZPOPMIN", arity=-2, group="sorted-set", flags="write fast", since="5.0.0",
-    keys=KeysAt(1, flags="RW access delete"),
-    complexity="O(M*log(N)), with N the members of the set and M those that are removed",
-    summary="Removes the members of a sorted set with the lowest scores, and returns them.",
-    args=(key(), optional(integer("count"))),
-)
+def pop_command(name, end):
+    """Declare a command that pops from one end of one set."""
+    return command(
+        name, arity=-2, group="sorted-set", flags="write fast", since="5.0.0",
+        keys=KeysAt(1, flags="RW access delete"),
+        complexity="O(M*log(N)), with N the members of the set and M those that are removed",
+        summary=f"Removes the members of a sorted set with the {end} scores, and returns them.",
+        args=(key(), optional(integer("count"))),
+    )
+
+
+@pop_command("ZPOPMIN", "lowest")
 def zpopmin(Context ctx not None, list args not None):
     pop_from_key(ctx, args, False)
 
 
-@command(
-    "ZPOPMAX", arity=-2, group="sorted-set", flags="write fast", since="5.0.0",
-    keys=KeysAt(1, flags="RW access delete"),
-    complexity="O(M*log(N)), with N the members of the set and M those that are removed",
-    summary="Removes the members of a sorted set with the highest scores, and returns them.",
-    args=(key(), optional(integer("count"))),
-)
+@pop_command("ZPOPMAX", "highest")
 def zpopmax(Context ctx not None, list args not None):
     pop_from_key(ctx, args, True)
 
@@ -169,7 +168,7 @@ def bzpopmax(Context ctx not None, list args not None):
 
 
 cdef struct PopRequest:
-    # What a ZMPOP or BZMPOP asks for.
+    # The options of a ZMPOP or BZMPOP.
     Py_ssize_t first           # index of the first key
     Py_ssize_t keys
     bint highest
@@ -210,7 +209,7 @@ cdef int parse_pop(list args, Py_ssize_t at, PopRequest *request) except -1:
 
 
 cdef bint pop_several(Context ctx, list args, const PopRequest *request) except -1:
-    """Pop from the first set that there is, and reply; False: there is none."""
+    """Pop from the first set that exists, and reply; False: none exists."""
     cdef Py_ssize_t at = 0
     cdef SortedSet set = first_set(ctx, args, request.first, request.keys, &at)
     cdef uint64_t members

@@ -29,14 +29,14 @@ __all__ = [
 
 
 cdef enum By:
-    BY_ANY              # what the options say: ranks unless they say otherwise
+    BY_ANY              # according to the options; default: ranks
     BY_RANK
     BY_SCORE
     BY_MEMBER
 
 
 cdef enum Direction:
-    ANY_DIRECTION       # what the options say: up unless they say otherwise
+    ANY_DIRECTION       # according to the options; default: up
     UP
     DOWN
 
@@ -138,90 +138,72 @@ cdef int reply_with_range(Context ctx, list args, By by, Direction direction) ex
     return reply_range(ctx.reply, set, rank, members, request.direction == DOWN, request.with_scores)
 
 
-@command(
-    "ZRANGE", arity=-4, group="sorted-set", flags="readonly", since="1.2.0",
-    keys=KeysAt(1),
-    complexity="O(log(N)+M), with N the members of the set and M those that are returned",
-    summary="Returns the members of a sorted set within a range of ranks, of scores, or between two members.",
-    args=(
-        key(), string("start"), string("stop"),
-        optional(oneof("sortby", token("BYSCORE"), token("BYLEX")), since="6.2.0"),
-        optional(token("REV"), since="6.2.0"),
-        optional(block("limit", integer("offset"), integer("count"), token="LIMIT"), since="6.2.0"),
-        optional(token("WITHSCORES")),
-    ),
+LIMIT = optional(block("limit", integer("offset"), integer("count"), token="LIMIT"))
+
+
+def range_command(name, since, summary, *args, **more):
+    """Declare a command that returns a range of members."""
+    return command(
+        name, arity=-4, group="sorted-set", flags="readonly", keys=KeysAt(1), since=since, summary=summary,
+        complexity="O(log(N)+M), with N the members of the set and M those that are returned", args=(key(), *args),
+        **more,
+    )
+
+
+@range_command(
+    "ZRANGE", "1.2.0",
+    "Returns the members of a sorted set within a range of ranks, of scores, or between two members.",
+    string("start"), string("stop"),
+    optional(oneof("sortby", token("BYSCORE"), token("BYLEX")), since="6.2.0"),
+    optional(token("REV"), since="6.2.0"),
+    optional(block("limit", integer("offset"), integer("count"), token="LIMIT"), since="6.2.0"),
+    optional(token("WITHSCORES")),
 )
 def zrange(Context ctx not None, list args not None):
     reply_with_range(ctx, args, BY_ANY, ANY_DIRECTION)
 
 
-@command(
-    "ZREVRANGE", arity=-4, group="sorted-set", flags="readonly", since="1.2.0",
-    keys=KeysAt(1),
-    complexity="O(log(N)+M), with N the members of the set and M those that are returned",
-    summary="Returns the members of a sorted set within a range of ranks, from the highest score down.",
+@range_command(
+    "ZREVRANGE", "1.2.0", "Returns the members of a sorted set within a range of ranks, from the highest score down.",
+    integer("start"), integer("stop"), optional(token("WITHSCORES")),
     deprecated_since="6.2.0", replaced_by="`ZRANGE` with the `REV` argument",
-    args=(key(), integer("start"), integer("stop"), optional(token("WITHSCORES"))),
 )
 def zrevrange(Context ctx not None, list args not None):
     reply_with_range(ctx, args, BY_RANK, DOWN)
 
 
-@command(
-    "ZRANGEBYSCORE", arity=-4, group="sorted-set", flags="readonly", since="1.0.5",
-    keys=KeysAt(1),
-    complexity="O(log(N)+M), with N the members of the set and M those that are returned",
-    summary="Returns the members of a sorted set within a range of scores.",
+@range_command(
+    "ZRANGEBYSCORE", "1.0.5", "Returns the members of a sorted set within a range of scores.",
+    double("min"), double("max"), optional(token("WITHSCORES"), since="2.0.0"), LIMIT,
     deprecated_since="6.2.0", replaced_by="`ZRANGE` with the `BYSCORE` argument",
-    args=(
-        key(), double("min"), double("max"), optional(token("WITHSCORES"), since="2.0.0"),
-        optional(block("limit", integer("offset"), integer("count"), token="LIMIT")),
-    ),
 )
 def zrangebyscore(Context ctx not None, list args not None):
     reply_with_range(ctx, args, BY_SCORE, UP)
 
 
-@command(
-    "ZREVRANGEBYSCORE", arity=-4, group="sorted-set", flags="readonly", since="2.2.0",
-    keys=KeysAt(1),
-    complexity="O(log(N)+M), with N the members of the set and M those that are returned",
-    summary="Returns the members of a sorted set within a range of scores, from the highest score down.",
+@range_command(
+    "ZREVRANGEBYSCORE", "2.2.0",
+    "Returns the members of a sorted set within a range of scores, from the highest score down.",
+    double("max"), double("min"), optional(token("WITHSCORES")), LIMIT,
     deprecated_since="6.2.0", replaced_by="`ZRANGE` with the `REV` and `BYSCORE` arguments",
-    args=(
-        key(), double("max"), double("min"), optional(token("WITHSCORES")),
-        optional(block("limit", integer("offset"), integer("count"), token="LIMIT")),
-    ),
 )
 def zrevrangebyscore(Context ctx not None, list args not None):
     reply_with_range(ctx, args, BY_SCORE, DOWN)
 
 
-@command(
-    "ZRANGEBYLEX", arity=-4, group="sorted-set", flags="readonly", since="2.8.9",
-    keys=KeysAt(1),
-    complexity="O(log(N)+M), with N the members of the set and M those that are returned",
-    summary="Returns the members of a sorted set between two members, where all have one score.",
-    deprecated_since="6.2.0", replaced_by="`ZRANGE` with the `BYLEX` argument",
-    args=(
-        key(), string("min"), string("max"),
-        optional(block("limit", integer("offset"), integer("count"), token="LIMIT")),
-    ),
+@range_command(
+    "ZRANGEBYLEX", "2.8.9", "Returns the members of a sorted set between two members, where all have one score.",
+    string("min"), string("max"), LIMIT, deprecated_since="6.2.0", replaced_by="`ZRANGE` with the `BYLEX` argument",
 )
 def zrangebylex(Context ctx not None, list args not None):
     reply_with_range(ctx, args, BY_MEMBER, UP)
 
 
-@command(
-    "ZREVRANGEBYLEX", arity=-4, group="sorted-set", flags="readonly", since="2.8.9",
-    keys=KeysAt(1),
-    complexity="O(log(N)+M), with N the members of the set and M those that are returned",
-    summary="Returns the members of a sorted set between two members, downwards, where all have one score.",
+@range_command(
+    "ZREVRANGEBYLEX", "2.8.9",
+    "Returns the members of a sorted set between two members, downwards, where all have one score.",
+    string("max"), string("min"), LIMIT,
     deprecated_since="6.2.0", replaced_by="`ZRANGE` with the `REV` and `BYLEX` arguments",
-    args=(
-        key(), string("max"), string("min"),
-        optional(block("limit", integer("offset"), integer("count"), token="LIMIT")),
-    ),
 )
 def zrevrangebylex(Context ctx not None, list args not None):
     reply_with_range(ctx, args, BY_MEMBER, DOWN)

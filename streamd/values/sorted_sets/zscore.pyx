@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""ZCARD, ZSCORE, ZMSCORE, ZRANK and ZREVRANK: what there is to know of one member, or of how many there are.
+"""ZCARD, ZSCORE, ZMSCORE, ZRANK and ZREVRANK: the number of members, the score and the rank of one.
 
 Behaviour: Redis 8.6, as seen on a running server.
 """
