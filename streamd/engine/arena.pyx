@@ -94,7 +94,7 @@ cdef inline void unlink(Arena *arena, uint32_t number) noexcept nogil:
 
 
 cdef void begin_lists(Arena *arena) noexcept nogil:
-    """There are too many chunks to search them one by one: list those with room. Without memory it is tried again."""
+    """List the chunks with room, once they are too many to search one by one. Without memory: tried again later."""
     cdef uint32_t number
     arena.heads = <uint32_t *>malloc(ARENA_CLASSES * sizeof(uint32_t))
     if arena.heads is NULL:
@@ -108,7 +108,7 @@ cdef void begin_lists(Arena *arena) noexcept nogil:
 
 
 cdef uint32_t find_room(const Arena *arena, uint8_t units) noexcept nogil:
-    """A chunk of a class with room; 0: there is none."""
+    """A chunk of a class with room; 0: none has."""
     cdef const Chunk *chunk
     cdef uint32_t number
     if arena.heads is not NULL:
@@ -225,7 +225,7 @@ cdef uint32_t take_place(Arena *arena, uint8_t units) noexcept nogil:
 
 
 cdef inline uint16_t next_hole(const Chunk *chunk, size_t record) noexcept nogil:
-    """What a hole says: the number of the next one + 1; 0: none."""
+    """The content of a hole: the number of the next one + 1; 0: none."""
     if chunk.units:
         return (<const uint16_t *>record_at(chunk, record))[0]
     return <uint16_t>((<const uint64_t *>record_at(chunk, record))[0] >> 1)
@@ -273,7 +273,7 @@ cdef void arena_release(Arena *arena, uint32_t handle) noexcept nogil:
 
 
 cdef void arena_forget(Arena *arena, uint32_t handle) noexcept nogil:
-    """Give up the place of a record, whose block, if it has one, belongs to another place now."""
+    """Give up the place of a record; its block, if it has one, belongs to another place now."""
     cdef uint32_t number = (handle - 1) >> ARENA_CHUNK_BITS
     cdef Chunk *chunk = &arena.chunks[number]
     cdef size_t record = <size_t>((handle - 1) & (ARENA_CHUNK_UNITS - 1)) * ARENA_UNIT // record_bytes(chunk)

@@ -65,7 +65,7 @@ cdef size_t lp_size(const uint8_t *s, size_t n) noexcept nogil:
 
 
 cdef const uint8_t *lp_seek(const uint8_t *lp, int64_t index) noexcept nogil:
-    """The element at an index; NULL: there is none."""
+    """The element at an index; NULL: beyond the last one."""
     cdef const uint8_t *p = lp_first(lp)
     cdef int64_t count = lp_header_count(lp)
     if count != LP_COUNT_UNKNOWN:
@@ -116,7 +116,7 @@ cdef const uint8_t *lp_find(const uint8_t *lp, const uint8_t *s, size_t n, unsig
 
 
 cdef const uint8_t *find_short(const uint8_t *p, const uint8_t *s, size_t n, unsigned int skip) noexcept nogil:
-    """As above, of a string that is no integer, below 64 bytes: most of them are told apart by their first byte."""
+    """As above, for a string of less than 64 bytes that is not an integer: the first byte rules out most elements."""
     cdef uint8_t head = 0x80 | <uint8_t>n
     cdef unsigned int _left
     while p[0] != LP_END:

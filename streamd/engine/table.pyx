@@ -72,7 +72,7 @@ cdef inline unsigned int slots_of(const Segment *segment) noexcept nogil:
 
 
 cdef inline unsigned int limit_of(unsigned int bits) noexcept nogil:
-    """How many slots of a segment of so many groups may be in use, worn ones included: seven eighths."""
+    """How many slots of a segment with this number of groups may be in use, worn ones included: seven eighths."""
     return 7 << bits
 
 
@@ -158,7 +158,7 @@ cdef void put_slot(Segment *segment, uint64_t hash, uint32_t handle) noexcept no
 
 
 cdef int find_slot(const Segment *segment, uint64_t hash, uint32_t handle) noexcept nogil:
-    """The slot with this handle; -1: there is none."""
+    """The slot with this handle; -1: not in this segment."""
     cdef const uint8_t *tags = tags_of(segment)
     cdef const uint32_t *handles = handles_of(segment)
     cdef unsigned int mask = (1 << segment.bits) - 1
@@ -186,7 +186,7 @@ cdef inline uint64_t hash_at(const Table *table, uint32_t handle) noexcept nogil
 
 
 cdef void prefetch_records(const Table *table, const Segment *segment) noexcept nogil:
-    """All of them are about to be read: their misses of the cache overlap."""
+    """Fetch records that are about to be read, so that the cache misses overlap."""
     cdef unsigned int slot
     for slot in range(slots_of(segment)):
         if tags_of(segment)[slot] & TAKEN:
@@ -564,7 +564,7 @@ cdef inline uint64_t random_word() noexcept nogil:
 
 
 cdef uint64_t random_below(uint64_t bound) noexcept nogil:
-    """0 .. bound - 1, all as likely."""
+    """A number from 0 to bound - 1, each as likely."""
     cdef uint64_t reach = <uint64_t>0xFFFFFFFFFFFFFFFF // bound * bound
     cdef uint64_t x = random_word()
     while x >= reach:
@@ -573,7 +573,7 @@ cdef uint64_t random_below(uint64_t bound) noexcept nogil:
 
 
 cdef uint32_t table_random(const Table *table) noexcept nogil:
-    """A record, all as likely; 0: there are none."""
+    """A record, each as likely; 0: the table is empty."""
     cdef const Segment *segment
     cdef uint64_t random, place
     cdef unsigned int slot
