@@ -47,6 +47,7 @@ OPTIMIZATION = {
         "values.streams.entry_replies", "values.streams.group", "values.streams.loading", "values.streams.node_check",
         "values.streams.pel", "values.streams.stream", "values.streams.xack", "values.streams.xadd_xtrim",
         "values.streams.xclaim", "values.streams.xpending", "values.streams.xrange", "values.streams.xread",
+        "values.strings.bits", "values.strings.hyperloglog",
     ),
     "-Os": (
         "arrow.casts", "arrow.recast", "core.args", "core.capability", "core.histogram", "core.key_changes",

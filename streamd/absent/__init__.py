@@ -1,1 +1,1 @@
-"""Features that are not supported (the cluster, modules, other data types): their commands, settings and fields of INFO."""
+"""Features that are not supported (modules, geo, SORT, other data types): their commands, settings and fields of INFO."""

@@ -71,7 +71,6 @@ def title_template(text: str) -> str | None:
 
 
 TYPES = (
-    memory("hll-sparse-max-bytes", 3000, flags=FOREIGN, doc=""),
     boolean("vset-force-single-threaded-execution", False, flags=FOREIGN, doc=""),
 )  # fmt: skip
 # Large streams are always freed in the background; these settings control when Redis does so.

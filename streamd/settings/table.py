@@ -606,7 +606,7 @@ declare("Clients", *CLIENTS)
 declare("Security", *SECURITY)
 declare("Streams", *STREAMS)
 # The rooms of these types declare their settings; their place in the manual is here, in whichever order they are imported.
-GROUPS.update({heading: [] for heading in ("Lists", "Sets", "Hashes", "Sorted sets")})
+GROUPS.update({heading: [] for heading in ("Lists", "Sets", "Hashes", "Sorted sets", "HyperLogLogs")})
 declare("Memory", *MEMORY)
 declare("Events and slow requests", *EVENTS)
 declare("Metrics", *METRICS)

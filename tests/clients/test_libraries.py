@@ -54,6 +54,8 @@ USES = {
         [1, 2, 4, 9] [2, 4] 3 9
         [4, 2, 3] 4
         [('a', 11), ('b', 5)]
+        4 True False [True, False]
+        True False 2
         [1, 2, 3]
         True
         16 16 1

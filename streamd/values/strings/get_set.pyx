@@ -12,9 +12,9 @@ from streamd.core.context cimport Context
 from streamd.core.spec import KeysAt, command, integer, key, oneof, optional, string, token
 from streamd.values.strings.set_options import EXPIRATIONS, SetOptions
 from streamd.values.strings.string_commands import set_with_options
-from streamd.errors import CommandError, WrongTypeError
+from streamd.errors import CommandError
 from streamd.numbers cimport INT64_ROOM, put_int64
-from streamd.values.strings.stored cimport change_string, set_string
+from streamd.values.strings.stored cimport change_string, find_string, find_string_for_write, set_string
 
 __all__ = ["decr", "decrby", "get", "incr", "incrby", "set_"]
 
@@ -60,21 +60,16 @@ def set_(Context ctx not None, list args not None):
     summary="Returns the string that a key holds.", args=(key(),),
 )
 def get(Context ctx not None, list args not None):
-    value = ctx.db.find(<bytes>args[1])
-    if value is not None and type(value) is not bytes:
-        raise WrongTypeError
-    ctx.reply.bulk(<bytes>value)
+    ctx.reply.bulk(find_string(ctx.db, <bytes>args[1]))
 
 
 cdef int increase(Context ctx, bytes name, int64_t increment) except -1:
     """Add to the number under a key."""
     cdef char digits[INT64_ROOM]
     cdef int64_t number = 0
-    value = ctx.db.find_for_write(name)
+    cdef bytes value = find_string_for_write(ctx.db, name)
     if value is not None:
-        if type(value) is not bytes:
-            raise WrongTypeError
-        number = require_int64(<bytes>value)
+        number = require_int64(value)
     if add_overflows(number, increment, &number):
         raise CommandError("ERR increment or decrement would overflow")
     change_string(ctx.db, name, PyBytes_FromStringAndSize(digits, <Py_ssize_t>put_int64(digits, number)), b"incrby")

@@ -12,8 +12,7 @@ from streamd.core.spec import KeysAt, command, double, integer, key, oneof, opti
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.integers import INT64_MAX, INT64_MIN
 from streamd.values.strings.set_options import UNITS, expiry_at_ms
-from streamd.values.strings.stored import change_string
-from streamd.values.strings.string_commands import find_string_for_write
+from streamd.values.strings.stored import change_string, find_string_for_write
 from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 
 __all__ = ["IncrexOptions"]
@@ -113,7 +112,7 @@ def increx(ctx: Context, args: list[bytes]) -> None:
     increment = read_number(options.increment, is_float, "Increment", "BYFLOAT increment cannot be Infinity")
     bounds = Range.of(options.lower, options.upper, is_float)
     at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "increx")
-    text = find_string_for_write(ctx, name)
+    text = find_string_for_write(ctx.db, name)
     present = 0 if text is None else read_number(text, is_float, "value", "value cannot be Infinity")
     total = bounds.place(rounded(present + increment, is_float), options.is_saturated)
     if total is None:

@@ -24,7 +24,7 @@ from streamd.core.spec import (
     unix_time,
 )
 from streamd.digests import xxh3_hex
-from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 from streamd.integers import INT32_MAX
 from streamd.keyspace.listener import EVENTS
 from streamd.values.strings.set_options import (
@@ -35,29 +35,19 @@ from streamd.values.strings.set_options import (
     is_met,
     operand_of,
 )
-from streamd.values.strings.stored import append_string, change_string, set_string
+from streamd.values.strings.stored import (
+    append_string,
+    change_string,
+    find_string,
+    find_string_for_write,
+    set_string,
+)
 from streamd.values.strings.string_type import ENCODING_BY_LENGTH, ENCODING_RAW
 
-__all__ = ["find_string_for_write", "set_with_options"]
+__all__ = ["set_with_options"]
 
 
 # --- Shared by the handlers ------------------------------------------------------------------------------------------
-
-
-def find_string(ctx: Context, name: bytes) -> bytes | None:
-    """The string at a key to be read, or None; WrongTypeError when the key holds something else."""
-    value = ctx.db.find(name)
-    if value is None or isinstance(value, bytes):
-        return value
-    raise WrongTypeError
-
-
-def find_string_for_write(ctx: Context, name: bytes) -> bytes | None:
-    """Like find_string, for a key to be changed."""
-    value = ctx.db.find_for_write(name)
-    if value is None or isinstance(value, bytes):
-        return value
-    raise WrongTypeError
 
 
 def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int, effect: list[bytes] | None = None) -> None:
@@ -86,13 +76,13 @@ def set_with_options(ctx: Context, args: list[bytes]) -> None:
     name, value = args[1], args[2]
     options = SetOptions.parse(args[3:])
     at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "set")
-    present = find_string(ctx, name) if options.returns_old else None
+    present = find_string(ctx.db, name) if options.returns_old else None
     is_there = name in ctx.db
     if is_there if options.only_missing else options.only_existing and not is_there:
         is_stored = False
     else:
         if options.comparison is not None and is_there and not options.returns_old:
-            present = find_string(ctx, name)
+            present = find_string(ctx.db, name)
         is_stored = options.is_met(present)
     if is_stored and at_ms >= 0:
         store_expiring(ctx, name, value, at_ms, args if options.unit == "PXAT" else None)
@@ -155,7 +145,7 @@ def psetex(ctx: Context, args: list[bytes]) -> None:
     summary="Returns the string that a key holds, and deletes the key.", args=(key(),),
 )  # fmt: skip
 def getdel(ctx: Context, args: list[bytes]) -> None:
-    value = find_string(ctx, args[1])
+    value = find_string(ctx.db, args[1])
     if value is not None:
         ctx.db.delete(args[1], True)
         ctx.dirty += 1
@@ -171,7 +161,7 @@ def getdel(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def getset(ctx: Context, args: list[bytes]) -> None:
     _, name, value = args
-    ctx.reply.bulk(find_string(ctx, name))
+    ctx.reply.bulk(find_string(ctx.db, name))
     set_string(ctx.db, name, value)
     ctx.dirty += 1
     if ctx.is_propagating:
@@ -225,7 +215,7 @@ def delex(ctx: Context, args: list[bytes]) -> None:
     summary="Returns the XXH3 digest of the string that a key holds, as IFDEQ and IFDNE compare it.", args=(key(),),
 )  # fmt: skip
 def digest(ctx: Context, args: list[bytes]) -> None:
-    present = find_string(ctx, args[1])
+    present = find_string(ctx.db, args[1])
     ctx.reply.bulk(None if present is None else xxh3_hex(present))
 
 
@@ -255,7 +245,7 @@ def _parse_getex(words: list[bytes]) -> tuple[str | None, bytes]:
 def getex(ctx: Context, args: list[bytes]) -> None:
     name = args[1]
     option, time = _parse_getex(args[2:])
-    value = find_string(ctx, name)
+    value = find_string(ctx.db, name)
     if value is None:
         ctx.reply.null()
         return
@@ -283,7 +273,7 @@ def getex(ctx: Context, args: list[bytes]) -> None:
     summary="Returns the number of bytes of the string that a key holds.", args=(key(),),
 )  # fmt: skip
 def strlen(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.integer(len(find_string(ctx, args[1]) or b""))
+    ctx.reply.integer(len(find_string(ctx.db, args[1]) or b""))
 
 
 @command(
@@ -306,7 +296,7 @@ def substr(ctx: Context, args: list[bytes]) -> None:
 
 def _range(ctx: Context, args: list[bytes]) -> None:
     start, end = read_integer(args[2]), read_integer(args[3])
-    value = find_string(ctx, args[1]) or b""
+    value = find_string(ctx.db, args[1]) or b""
     if start < 0 and end < 0 and start > end:
         ctx.reply.bulk(b"")
         return
@@ -430,7 +420,7 @@ def msetex(ctx: Context, args: list[bytes]) -> None:
 def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
     from streamd.long_double import LongDouble
 
-    present = find_string_for_write(ctx, args[1])
+    present = find_string_for_write(ctx.db, args[1])
     number = LongDouble() if present is None else LongDouble.parse(present)
     increment = LongDouble.parse(args[2])
     if number is None or increment is None:
@@ -456,7 +446,7 @@ def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def append(ctx: Context, args: list[bytes]) -> None:
     name, more = args[1], args[2]
-    present = find_string_for_write(ctx, name)
+    present = find_string_for_write(ctx.db, name)
     if present is None:
         change_string(ctx.db, name, more, b"append")
         length = len(more)
@@ -479,7 +469,7 @@ def setrange(ctx: Context, args: list[bytes]) -> None:
     name, offset, part = args[1], read_integer(args[2]), args[3]
     if offset < 0:
         raise CommandError("ERR offset is out of range")
-    present = find_string_for_write(ctx, name) or b""
+    present = find_string_for_write(ctx.db, name) or b""
     if not part:
         ctx.reply.integer(len(present))
         return

@@ -33,7 +33,9 @@ cdef class StringType(ValueType):
         super().__init__(
             b"string", bytes, sizes_name="strings_sizes", rdb_types=(TYPE_STRING,),
             families=tuple([
-                "streamd.values.strings." + name for name in ("get_set", "string_commands", "increx", "lcs_command")
+                "streamd.values.strings." + name for name in (
+                    "get_set", "string_commands", "increx", "lcs_command", "bitmaps", "bitfield", "pfadd",
+                )
             ]),
         )
 

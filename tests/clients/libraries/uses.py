@@ -72,6 +72,8 @@ def redlock():
 def pottery():
     import redis
     from pottery import (
+        BloomFilter,
+        HyperLogLog,
         NextID,
         RedisCounter,
         RedisDeque,
@@ -98,6 +100,12 @@ def pottery():
     count = RedisCounter("abracadabra", redis=client, key="counter")
     count.update("bar")
     print(count.most_common(2))
+    visitors = HyperLogLog({"ann", "bob"}, redis=client, key="visitors")
+    visitors.update(["bob", "eve"], HyperLogLog({"dan"}, redis=client, key="others"))
+    print(len(visitors), "eve" in visitors, "zoe" in visitors, list(visitors.contains_many("ann", "zoe")))
+    seen = BloomFilter(num_elements=100, false_positives=0.01, redis=client, key="seen")
+    seen.update({"rh", "mg"})
+    print("rh" in seen, "zoe" in seen, len(seen))
     print([next(NextID(key="ids", masters={client})) for _ in range(3)])
     with Redlock(key="printer", masters={client}, auto_release_time=5) as lock:
         print(bool(lock.locked()))
