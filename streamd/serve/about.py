@@ -50,7 +50,7 @@ class About(Capability):
                 "process_id process_supervised run_id server_time_usec uptime_in_seconds uptime_in_days hz configured_hz"
                 " lru_clock config_file",
                 lambda self: (
-                    os.getpid(),
+                    self._pid,
                     self._host.supervisor.kind,
                     self.run_id,
                     now_us := time.time_ns() // 1000,
@@ -72,4 +72,5 @@ class About(Capability):
         self._host = host
         self._config = host.config
         self._started = time.monotonic()
+        self._pid = os.getpid()
         self.run_id = os.urandom(20).hex()

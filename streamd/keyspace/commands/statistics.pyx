@@ -1,9 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """KeyStatistics: numbers of keys, of key lookups with and without a hit, and the lengths of strings, for INFO."""
 
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp
+
 from streamd.core.capability cimport Capability
 from streamd.core.info import Fields, Lines
-from streamd.keyspace.database cimport Database
+from streamd.keyspace.database cimport SIZE_CLASSES, Database
 from streamd.keyspace.database import total_counts, with_keys
 from streamd.keyspace.value_type cimport ValueType
 from streamd.keyspace.value_type import registered_types
@@ -11,10 +15,19 @@ from streamd.keyspace.value_type import registered_types
 __all__ = ["KeyStatistics"]
 
 
+@cython.final
+cdef class KeySizes:
+    """Lines about the sizes of values of a database, and the counts that they show."""
+
+    cdef bytes counts
+    cdef list lines
+
+
 cdef class KeyStatistics(Capability):
     """The counters of a server's databases."""
 
     cdef list databases
+    cdef list size_texts        # for each database its KeySizes; None until it has had keys
 
     info = {
         "stats": (
@@ -29,6 +42,7 @@ cdef class KeyStatistics(Capability):
 
     def __init__(self, host not None):
         self.databases = host.databases
+        self.size_texts = [None] * len(self.databases)
 
     def reset_statistics(self):
         cdef Database db
@@ -46,14 +60,31 @@ cdef class KeyStatistics(Capability):
     cdef list size_lines(self):
         """Numbers of values by size, rounded up to a power of two, for the types that count them."""
         cdef Database db
-        cdef ValueType each
         cdef list lines = []
-        for db in with_keys(self.databases):
+        for at, db in enumerate(self.databases):
+            if db.count:
+                lines += self.lines_of(at, db)
+        return lines
+
+    cdef list lines_of(self, Py_ssize_t at, Database db):
+        """Those of a database; made again when a count has changed."""
+        cdef KeySizes known = self.size_texts[at]
+        cdef Py_ssize_t size = db.size_rows * SIZE_CLASSES * <Py_ssize_t>sizeof(Py_ssize_t)
+        cdef ValueType each
+        if (
+            known is None
+            or PyBytes_GET_SIZE(known.counts) != size
+            or memcmp(PyBytes_AS_STRING(known.counts), db.sizes, <size_t>size)
+        ):
+            known = self.size_texts[at] = KeySizes.__new__(KeySizes)
+            known.lines = []
             for each in registered_types():
                 if each.sizes_name and (sizes := db.sizes_by_power(each)):
-                    counts = ",".join([f"{short(size)}={count}" for size, count in sizes])
-                    lines.append(f"db{db.index}_distrib_{each.sizes_name}:{counts}")
-        return lines
+                    counts = ",".join([f"{short(power)}={count}" for power, count in sizes])
+                    known.lines.append(f"db{db.index}_distrib_{each.sizes_name}:{counts}")
+            size = db.size_rows * SIZE_CLASSES * <Py_ssize_t>sizeof(Py_ssize_t)
+            known.counts = PyBytes_FromStringAndSize(<char *>db.sizes, size)
+        return known.lines
 
 
 cdef str short(long long power):
