@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 from streamd import REDIS_VERSION
+from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
 from streamd.core.args import database_index, parse_timeout
 from streamd.core.args import integer as read_integer
@@ -103,9 +104,16 @@ class HelloOptions(NamedTuple):
         return cls(protocol, credentials, name)
 
 
+NODE_USER = b"internal connection"
+"""The user that another node of the cluster is."""
+
+
 def _authenticate(ctx: ServerContext, user: bytes, password: bytes, args: list[bytes]) -> None:
     """Log the client in; CommandError when the credentials are wrong."""
     forget_words(args[1:])
+    if user == NODE_USER:
+        ctx.get(Connections).log_in_node(ctx.client, password)
+        return
     ctx.get(Acl).authenticate(ctx.client, user, password, args[0])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Fields
+from streamd.errors import CommandError
 from streamd.process.log import VERBOSE
 from streamd.users.acl import Acl
 
@@ -33,11 +35,17 @@ PROTECTED_ERROR = (
 """The answer to other machines in protected mode. Clients know the code, DENIED; the text is streamd's own."""
 
 
+def refuse_node(client: Client, secret: bytes) -> None:
+    """AUTH "internal connection" without a cluster."""
+    raise CommandError("ERR Cannot authenticate as an internal connection on non-cluster instances")
+
+
 class Connections(Capability):
     """The connections of a server.
 
     total     accepted since the statistics were reset
     rejected  not accepted
+    log_in_node  logs a client in as another node of the cluster; raises CommandError
     """
 
     info = {
@@ -55,6 +63,7 @@ class Connections(Capability):
         self.host = host
         self.total = 0
         self.rejected = 0
+        self.log_in_node: Callable[[Client, bytes], object] = refuse_node
         self._acl = host.get(Acl)
         self._pause: Pause
 

@@ -77,6 +77,9 @@ class Cluster(Capability):
     core      the knowledge and the decisions of the node; only while `is_on`
     topology  the same as clients see it
     links     the connections of the bus
+    view_changed     called when the slots of this node, or its role, may have changed
+    slots_to_delete  given the slots that this node has lost, those whose keys are to be deleted now
+    hand_over_begins  called when a replica asks to take over
     """
 
     info = {
@@ -93,6 +96,9 @@ class Cluster(Capability):
         self._host = host
         self._config = host.config
         self.is_on: bool = host.config.cluster_enabled
+        self.view_changed: Callable[[], object] = lambda: None
+        self.slots_to_delete: Callable[[list[int]], list[int]] = list
+        self.hand_over_begins: Callable[[], object] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         if self.is_on:
             self._take_over()
@@ -138,7 +144,7 @@ class Cluster(Capability):
             actions.Follow: self._follow,
             actions.Promote: lambda action: self._following.promote(),
             actions.DropData: lambda action: self._drop_data(),
-            actions.DeleteKeys: lambda action: self.delete_keys(action.slots),
+            actions.DeleteKeys: lambda action: self.delete_keys(self.slots_to_delete(action.slots)),
             actions.SlotsLeft: lambda action: end_subscriptions(self._host.get(Hub), action.slots),
             actions.StateChanged: lambda action: None,
             actions.PauseWrites: self._pause,
@@ -277,6 +283,7 @@ class Cluster(Capability):
         self._routing.take_states(states, self.core.state.is_ok)
         self._db.shown = bytearray(states.translate(SHOWN))
         self._must_look_at_waits = True
+        self.view_changed()
 
     def _tick(self) -> None:
         self._timer = self._host.loop.call_later(TICK_S, self._tick)
@@ -358,6 +365,7 @@ class Cluster(Capability):
                 db.delete(key)
 
     def _pause(self, action: actions.PauseWrites) -> None:
+        self.hand_over_begins()
         self._replication.is_handing_over = True
         until = time.monotonic() + action.duration_ms / 1000
         self._host.get(Pause).begin(until, writes_only=True, purpose="cluster failover")

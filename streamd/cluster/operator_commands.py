@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamd.cluster.cluster import Cluster
+from streamd.cluster.migration.migrations import SlotMigrations
 from streamd.cluster.slot_arguments import check_count, find_number, parse_address, parse_slot, parse_slot_ranges
 from streamd.core.args import is_option
 from streamd.core.dispatch import ServerContext
@@ -179,6 +180,7 @@ def set_slot(ctx: ServerContext, args: list[bytes]) -> None:
     action, node = args[3].upper(), args[4:]
     if len(node) != (0 if action == b"STABLE" else 1) or action not in (b"STABLE", b"MIGRATING", b"IMPORTING", b"NODE"):
         raise CommandError(BAD_SETSLOT)
+    ctx.get(SlotMigrations).check_stable(slot)
     with cluster.command() as core:
         if action == b"MIGRATING":
             core.set_slot_migrating(slot, *node)

@@ -122,6 +122,11 @@ cdef class Routing(Capability):
             return -1
         return slot_of(<bytes>args[plan.ranges[0].found_first])
 
+    def slot_of_effect(self, list args not None):
+        """The slot of the first key of a propagated request; -1 if it has none."""
+        cdef Route route = self.dispatcher.routes.find(args)
+        return -1 if route is None else self.slot_of_request(route, args)
+
     cdef int look(self, Search *search, Route route, list args) except -1:
         """Take in the keys of one request."""
         cdef Plan plan = <Plan>self.plans[route.index]

@@ -98,11 +98,21 @@ declare(
         doc="Statistics that CLUSTER SLOT-STATS has of each slot, besides its number of keys.",
     ),
     integer("cluster-ping-interval", 0, unit="ms", flags="hidden", apply="refresh", doc="Time between PINGs; 0: half of the node timeout."),
+    memory(
+        "cluster-slot-migration-handoff-max-lag-bytes", MB,
+        doc="Changes that the new node may be behind when an atomic slot migration holds writes back to hand over.",
+    ),
+    integer(
+        "cluster-slot-migration-write-pause-timeout", 10000, unit="ms",
+        doc="How long writes may be held back for that; then the migration fails.",
+    ),
+    integer("cluster-slot-migration-sync-buffer-drain-timeout", 60000, unit="ms", flags="hidden", doc="How long the new node may need to catch up; then the migration fails."),
+    integer(
+        "cluster-slot-migration-max-archived-tasks", 32, flags="hidden", doc="Tasks that have ended that CLUSTER MIGRATION STATUS lists."
+    ),
     boolean("tls-cluster", False, flags="immutable", doc="Use TLS on the bus between nodes."),
 )  # fmt: skip
 declare(
     "Of other servers",
     integer("cluster-compatibility-sample-ratio", 0, hi=100, flags="foreign", doc=""),
-    memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags="foreign", doc=""),
-    integer("cluster-slot-migration-write-pause-timeout", 10000, flags="foreign", doc=""),
 )

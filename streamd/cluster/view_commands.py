@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamd.cluster.cluster import Cluster
+from streamd.cluster.migration.migrations import SlotMigrations
 from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import Arg, Handler, command, string
@@ -13,13 +14,6 @@ __all__: list[str] = []
 
 NODE = (string("node-id"),)
 UNSTEADY = ("nondeterministic_output",)
-
-MIGRATION_FIELDS = (
-    "cluster_slot_migration_active_tasks", "cluster_slot_migration_active_trim_running",
-    "cluster_slot_migration_active_trim_current_job_keys", "cluster_slot_migration_active_trim_current_job_trimmed",
-    "cluster_slot_migration_stats_active_trim_started", "cluster_slot_migration_stats_active_trim_completed",
-    "cluster_slot_migration_stats_active_trim_cancelled",
-)  # fmt: skip
 
 
 def declare(
@@ -37,7 +31,7 @@ def info(ctx: ServerContext, args: list[bytes]) -> None:
     cluster = ctx.get(Cluster)
     with cluster.command() as core:
         fields = [*core.describe_state(), ("total_cluster_links_buffer_limit_exceeded", cluster.links.over_limit)]
-    fields += [(name, 0) for name in MIGRATION_FIELDS]
+    fields += ctx.get(SlotMigrations).describe()
     ctx.reply.verbatim("txt", "".join(f"{name}:{value}\r\n" for name, value in fields).encode())
 
 

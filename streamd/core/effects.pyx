@@ -75,6 +75,15 @@ cdef class Effects:
                 self.has_redirected = True
         return 0
 
+    def announce(self, list args not None, bint is_for_replicas=False):
+        """Propagate a request of the server itself, about database 0: it is not part of what a client has requested.
+
+        is_for_replicas  it does not go to files
+        """
+        self.add(0, args, REPLICAS if is_for_replicas else EVERYWHERE)
+        if self.host.executing is None:
+            self.finish_unit()
+
     cdef int redirect(self, Py_ssize_t first, Destination destination) except -1:
         """Let the effects of the running unit from the given one on go nowhere else than `destination`."""
         cdef Effect effect

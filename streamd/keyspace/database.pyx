@@ -749,11 +749,13 @@ cdef class Database:
         while at > end:
             at -= 1
             record = self.record_at(at)
+            if not self.is_shown(record):
+                continue
             if 0 <= record.expire_at_ms < self.now_ms:
                 if self.holds_expired:
                     continue
                 self.expire(record)  # the record that takes its place has been visited, if it is another one
-            elif self.is_shown(record):
+            else:
                 found.append(record)
         return end, found
 

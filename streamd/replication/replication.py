@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
-from streamd.core.effects import Effect
+from streamd.core.effects import Effect, EffectSink
 from streamd.core.host import Host
 from streamd.core.info import Fields
 from streamd.observe.rates import Rate
@@ -85,6 +85,7 @@ class Replication(Capability):
         self._aof = host.get(Persistence).append_only.aof.buffer
         self.stream = ReplicationStream(self._effects)
         self.replicas: dict[int, Replica] = {}
+        self._sinks: list[EffectSink] = []
         self.role_observers: list[Callable[[], object]] = []
         """Called when the server has become a replica, or a primary."""
         self.is_silent = False
@@ -177,7 +178,17 @@ class Replication(Capability):
 
     def _follow_role(self) -> None:
         is_source = self.stream.is_open and not self.is_replica and not self.is_silent
-        self._effects.set_replicas((self.stream,) if is_source else ())
+        self._effects.set_replicas((*((self.stream,) if is_source else ()), *self._sinks))
+
+    def add_sink(self, sink: EffectSink) -> None:
+        """Let another receiver have what replicas get, from now on, also while there are none."""
+        self._sinks.append(sink)
+        self._follow_role()
+
+    def remove_sink(self, sink: EffectSink) -> None:
+        if sink in self._sinks:
+            self._sinks.remove(sink)
+            self._follow_role()
 
     def change_silence(self, is_silent: bool) -> None:
         """Be silent from now on, or not."""

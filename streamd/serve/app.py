@@ -17,6 +17,7 @@ from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
 from streamd.cluster.cluster import Cluster
+from streamd.cluster.migration.migrations import SlotMigrations
 from streamd.cluster.routing import Routing
 from streamd.cluster.slot_statistics import SlotStatistics
 from streamd.console.console_port import Console
@@ -82,7 +83,7 @@ CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
-    Listeners, Pause, Routing, Cluster, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
+    Listeners, Pause, Routing, Cluster, SlotMigrations, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics, Console,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""

@@ -18,7 +18,7 @@ FAMILIES = (
     "pubsub.subscribe", "pubsub.publish", "observe.slowlog_commands", "observe.hotkeys_commands",
     "observe.latency_commands", "observe.monitor_commands", "observe.lolwut", "memory.memory_commands",
     "users.acl_commands", "persistence.save_commands", "persistence.backup_commands", "cluster.client_commands",
-    "cluster.operator_commands", "cluster.view_commands", "cluster.key_commands", "absent.module", "scripting.eval_commands", "scripting.script_commands", "scripting.fcall_commands",
+    "cluster.operator_commands", "cluster.view_commands", "cluster.key_commands", "cluster.migration_commands", "absent.module", "scripting.eval_commands", "scripting.script_commands", "scripting.fcall_commands",
     "scripting.function_commands", "replication.primary_commands", "replication.failover_commands",
     "replication.replica_commands",
 )  # fmt: skip

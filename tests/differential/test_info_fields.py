@@ -24,9 +24,6 @@ NEWER = {
 """Fields of releases after the one that is compared with."""
 LEFT_OUT = {
     "atomicvar_api": "an option of Redis's build",
-    "mem_cluster_slot_migration_output_buffer": "there are no clusters",
-    "mem_cluster_slot_migration_input_buffer": "there are no clusters",
-    "mem_cluster_slot_migration_input_buffer_peak": "there are no clusters",
     "module": "there are no modules",
 }
 """Fields of a real Redis that are not here, and why."""

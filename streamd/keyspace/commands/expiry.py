@@ -30,6 +30,7 @@ class Expiry(Capability):
     """Active expiry.
 
     is_on  DEBUG SET-ACTIVE-EXPIRE
+    has_arrivals  keys are arriving from another node: what extends the life of one may still be on its way
     """
 
     info = {
@@ -45,6 +46,7 @@ class Expiry(Capability):
     def __init__(self, host: Host) -> None:
         self.host = host
         self.is_on = True
+        self.has_arrivals = False
         self._next_slice: asyncio.TimerHandle | None = None  # of what values have to do
         self._latency = host.get(LatencyMonitor)
         self.reset_statistics()
@@ -98,7 +100,7 @@ class Expiry(Capability):
         """Whether nothing may expire by itself now."""
         dispatcher = self.host.dispatcher
         is_held = self.host.is_loading or dispatcher.pause or dispatcher.keeps_keys or dispatcher.is_busy
-        return not self.is_on or bool(is_held)
+        return not self.is_on or self.has_arrivals or bool(is_held)
 
     def _run_values(self) -> None:
         """Run due work of values for a slice of time, and continue after a pause if more is due."""

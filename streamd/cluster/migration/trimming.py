@@ -1,0 +1,82 @@
+"""Trimming: deletes the keys of slots that have left, or that did not arrive, in slices between requests.
+
+The keys are hidden while that lasts: this node does not own their slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from streamd.keyspace.database import Database
+
+__all__ = ["Trimming"]
+
+SLICE_KEYS = 200
+
+
+class Trimming:
+    """
+    slots       those whose keys are being deleted
+    keys, done  how many keys they had, and how many of them were deleted
+    started, completed  how often slots were trimmed
+    """
+
+    def __init__(self, db: Database, loop: asyncio.AbstractEventLoop, is_held: Callable[[], bool]) -> None:
+        """is_held: whether nothing may be deleted just now."""
+        self._db = db
+        self._loop = loop
+        self._is_held = is_held
+        self._handle: asyncio.Handle | None = None
+        self.slots: list[int] = []
+        self.keys = self.done = self.started = self.completed = 0
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.slots)
+
+    def begin(self, slots: Iterable[int]) -> int:
+        """Delete the keys of slots; returns how many there are."""
+        known = set(self.slots)
+        found = [slot for slot in slots if slot not in known and self._db.count_in_slot(slot)]
+        count = sum(map(self._db.count_in_slot, found))
+        self.started += 1
+        if not self.is_running:
+            self.keys = self.done = 0
+        self.keys += count
+        self.slots += found
+        if self._handle is None:
+            self._handle = self._loop.call_soon(self._go_on)
+        return count
+
+    def finish(self, slot: int) -> None:
+        """Delete what is left of a slot at once: others are about to use it."""
+        if slot in self.slots:
+            self.slots.remove(slot)
+            self._delete(slot, self._db.count_in_slot(slot))
+
+    def forget(self) -> None:
+        """The data has been replaced: nothing is left to be deleted."""
+        self.slots.clear()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _delete(self, slot: int, most: int) -> None:
+        names = self._db.keys_in_slot(slot, most)
+        for name in names:
+            self._db.delete(name)
+        self.done += len(names)
+
+    def _go_on(self) -> None:
+        self._handle = None
+        if not self._is_held() and self.slots:
+            slot = self.slots[-1]
+            self._delete(slot, SLICE_KEYS)
+            if not self._db.count_in_slot(slot):
+                self.slots.pop()
+        if self.slots:
+            self._handle = self._loop.call_later(0.001, self._go_on)
+        else:
+            self.completed = self.started
