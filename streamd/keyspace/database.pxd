@@ -2,8 +2,10 @@
 """A database: keys, their values and expiries. Contract in database.pyx."""
 
 cimport cython
+from libc.stdint cimport uint32_t
 
 from streamd.keyspace.accesses cimport Accesses
+from streamd.keyspace.key_index cimport KeyIndex
 from streamd.keyspace.key_record cimport KeyRecord
 from streamd.keyspace.listener cimport KeyspaceListener
 from streamd.keyspace.timed_values cimport TimedValue, TimedValues
@@ -25,8 +27,7 @@ cdef class Database(Accesses):
     cdef readonly long long object_bytes  # of memory for records, keys and values, as far as their types weigh them
     cdef Py_ssize_t *sizes                # owned: for each type by number, its values in SIZE_CLASSES, see size_class
     cdef int size_rows                    # types that there is room for in `sizes`
-    cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` records
-    cdef Py_ssize_t container_count
+    cdef long long index_bytes            # of memory for the slots of all shards
     cdef TimedValues timed                # values that are due at a time of their own; None: there have been none
     cdef public long long expired_parts   # of values, removed because their time had come
     cdef public long long hits            # lookups for reading that found their key
@@ -37,7 +38,8 @@ cdef class Database(Accesses):
 
     cdef public KeyspaceListener listener  # notified of events of keys; one for all databases of a server
 
-    cdef list shards                      # dict of key -> KeyRecord, or None, by the upper bits of the hash, or by slot
+    cdef KeyIndex *shards                 # [shard_count], owned, by the hash's upper bits, or by slot; NULL: none yet
+    cdef Py_ssize_t shard_count
     cdef readonly bint by_slot            # a node of a cluster: a shard for each hash slot
     cdef public bytearray shown           # by slot: not 0 where keys are shown to those who ask for any; None: all are
     cdef list chunks                      # the dense list of records, in lists of CHUNK
@@ -87,16 +89,20 @@ cdef class Database(Accesses):
     cdef KeyRecord lookup(self, bytes key)
     cdef KeyRecord record_at(self, Py_ssize_t at)
     cdef bytes random_shown(self)
+    cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit)
     cdef KeyRecord random_record(self, bint is_expiring)
     cdef int weigh(self, KeyRecord record, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1
     cdef int insert(self, KeyRecord record) except -1
     cdef int make_way(self, bytes key) except -1
+    cdef int make_shards(self) except -1
+    cdef KeyIndex *shard_with(self, KeyRecord record) noexcept
+    cdef void drop_shards(self) noexcept
     cdef int take_out(self, KeyRecord record) except -1
     cdef int resized(self, int number, Py_ssize_t before, Py_ssize_t after) except -1
     cdef Py_ssize_t *sizes_of(self, int number) except NULL
     cdef KeyRecord add_typed(self, bytes key, object value, int number)
-    cdef int overwrite(self, KeyRecord record, object value, int number) except -1
+    cdef int overwrite(self, KeyRecord record, bytes key, object value, int number) except -1
     cdef int place(self, bytes key, KeyRecord source, object value) except -1
     cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1
     cdef int expire(self, KeyRecord record) except -1

@@ -3,12 +3,13 @@
 
 Every key is one KeyRecord, which is found in three ways:
 
-    shards     by key: SHARDS Python dictionaries, chosen by the upper bits of the key's hash (a dictionary uses the
-               lower ones itself) and made when they get their first key. A dictionary is rebuilt whole when it grows;
-               with many small ones, no rebuild is long enough to be noticed. A node of a cluster has one for each hash
-               slot, so that the keys of a slot are found, counted and removed without a look at others.
+    shards     by key: SHARDS hash tables (key_index.pyx), chosen by the upper bits of the key's hash. A table is
+               rebuilt whole when it grows; with many small ones, no rebuild is long enough to be noticed. A node of a
+               cluster has one for each hash slot, so that the keys of a slot are found, counted and removed without a
+               look at others.
     chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of records is cut in pieces of
                CHUNK, so that it too never moves as a whole. A record that is taken out is replaced by the last one.
+               The list owns the records.
     deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no
                record; each record knows its place in the heap, so that an expiry changes or goes in O(log n).
 
@@ -42,22 +43,22 @@ here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen o
 """
 
 cimport cython
-from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
-from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject
-from libc.stdlib cimport free, realloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject, PyObject_Hash
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
-
-from itertools import islice
-from sys import getsizeof
 
 from streamd.keyspace.deadlines cimport Deadline
 from streamd.keyspace.flushed cimport Detached
-from streamd.keyspace.hash_slot cimport SLOTS, slot_of
+from streamd.keyspace.hash_slot cimport SLOTS, slot_of_text
+from streamd.keyspace.key_index cimport (
+    SHARDS, KeyIndex, index_bytes, index_clear, index_find, index_put, index_remove, index_reserve, record_in, shard_of,
+)
 from streamd.keyspace.lazyfree import LazyFree
 from streamd.keyspace.key_record cimport (
-    ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, RECORD_BYTES, KeyRecord, minute_of,
-    object_size, shard_of,
+    ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, KeyRecord, key_of, minute_of, new_record,
+    record_size,
 )
 from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
@@ -95,11 +96,11 @@ cdef class Database:
         self.trash = LazyFree() if trash is None else trash
         self.touch_on_access = True
         self.listener = NOBODY
-        self.container_count = -1
-        self.shards = [None] * SHARDS
+        self.shard_count = SHARDS
         self.chunks = []
 
     def __dealloc__(self):
+        self.drop_shards()
         free(self.sizes)
 
     # --- Slots -----------------------------------------------------------------------------------------------------
@@ -108,27 +109,25 @@ cdef class Database:
         """Be the database of a node of a cluster: keep keys by hash slot. It must be empty."""
         if self.count:
             raise ValueError("only an empty database can begin to keep its keys by slot")
+        self.drop_shards()
         self.by_slot = True
-        self.shards = [None] * SLOTS
-        self.container_count = -1
+        self.shard_count = SLOTS
 
     cpdef Py_ssize_t count_in_slot(self, int slot) except -1:
         """Keys in a hash slot, including expired ones that were not accessed yet."""
-        shard = self.shards[slot]
-        return 0 if shard is None else len(<dict>shard)
+        return 0 if self.shards is NULL else self.shards[slot].count
 
     def keys_in_slot(self, int slot, Py_ssize_t limit):
         """At most `limit` keys of a hash slot, in no order, as a list. O(limit)."""
-        shard = self.shards[slot]
-        return [] if shard is None else list(islice(shard, min(limit, self.count)))
+        return self.keys_at(slot, limit)
 
     def used_slots(self):
         """The hash slots that have keys, ascending."""
-        return [slot for slot in range(SLOTS) if self.shards[slot] is not None]
+        return [slot for slot in range(SLOTS) if self.count_in_slot(slot)]
 
     cdef bint is_shown(self, KeyRecord record) except -1:
         """Whether those who ask for any key, or all of them, are shown this one: its slot is served here."""
-        return self.shown is None or self.shown[slot_of(record.key)] != 0
+        return self.shown is None or self.shown[slot_of_text(<unsigned char *>record.text, record.size)] != 0
 
     def count_shown(self):
         """Keys in slots that are served here."""
@@ -140,12 +139,54 @@ cdef class Database:
 
     cdef KeyRecord find_record(self, bytes key):
         """The record of a key, or None; expired or not."""
-        cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key, self.by_slot))
         cdef PyObject *found
-        if <object>shard is None:
+        cdef uint32_t hash
+        cdef Py_ssize_t size, number
+        if key is None:
+            raise TypeError("a key is bytes, not None")
+        if self.shards is NULL:
             return None
-        found = PyDict_GetItemWithError(<dict>shard, key)
+        hash = <uint32_t>PyObject_Hash(key)
+        size = PyBytes_GET_SIZE(key)
+        number = slot_of_text(<unsigned char *>PyBytes_AS_STRING(key), size) if self.by_slot else shard_of(hash)
+        found = index_find(&self.shards[number], PyBytes_AS_STRING(key), size, hash)
         return None if found is NULL else <KeyRecord>found
+
+    cdef KeyIndex *shard_with(self, KeyRecord record) noexcept:
+        """The shard that a record belongs to; there must be shards."""
+        if self.by_slot:
+            return &self.shards[slot_of_text(<unsigned char *>record.text, record.size)]
+        return &self.shards[shard_of(record.hash)]
+
+    cdef int make_shards(self) except -1:
+        """Make the shards, all empty."""
+        self.shards = <KeyIndex *>calloc(self.shard_count, sizeof(KeyIndex))
+        if self.shards is NULL:
+            raise MemoryError("no memory to find keys")
+        return 0
+
+    cdef void drop_shards(self) noexcept:
+        """Free the shards, if there are any."""
+        cdef Py_ssize_t number
+        if self.shards is not NULL:
+            for number in range(self.shard_count):
+                index_clear(&self.shards[number])
+            free(self.shards)
+            self.shards = NULL
+            self.index_bytes = 0
+
+    cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit):
+        """At most `limit` keys of a shard, in no order."""
+        cdef list found = []
+        cdef uint32_t at
+        if self.shards is NULL or self.shards[number].count == 0:
+            return found
+        for at in range(self.shards[number].mask + 1):
+            if len(found) >= limit:
+                break
+            if self.shards[number].slots[at]:
+                found.append(key_of(<KeyRecord>record_in(self.shards[number].slots[at])))
+        return found
 
     cdef KeyRecord lookup(self, bytes key):
         """The record of a key, or None; an expired key is removed, unless removing waits."""
@@ -160,21 +201,20 @@ cdef class Database:
 
     cdef int insert(self, KeyRecord record) except -1:
         """Give a new record its places in shard and dense list; its key must be missing."""
-        cdef Py_ssize_t number = shard_of(record.key, self.by_slot)
-        cdef Py_ssize_t place
-        shard = self.shards[number]
-        if shard is not None and PyDict_GetItemWithError(shard, record.key) is not NULL:
-            self.make_way(record.key)
-            shard = self.shards[number]
-        if shard is None:
-            shard = self.shards[number] = {}
-        place = self.count & (CHUNK - 1)
-        if place == 0:
+        cdef KeyIndex *shard
+        if self.shards is NULL:
+            self.make_shards()
+        shard = self.shard_with(record)
+        if index_find(shard, record.text, record.size, record.hash) is not NULL:
+            self.make_way(key_of(record))
+            return self.insert(record)
+        self.index_bytes += index_reserve(shard)
+        if self.count & (CHUNK - 1) == 0:
             chunk = []
             PyObject_GC_UnTrack(chunk)  # records take no part in cycles: the collector need not walk all keys
             self.chunks.append(chunk)
         (<list>self.chunks[self.count >> CHUNK_BITS]).append(record)
-        PyDict_SetItem(shard, record.key, record)
+        index_put(shard, record)
         record.used_minute = minute_of(self.now_ms)
         record.at = <unsigned int>self.count
         self.weigh(record, 1)
@@ -194,11 +234,7 @@ cdef class Database:
         if record.deadline_at >= 0:
             self.drop_deadline(record)
         self.weigh(record, -1)
-        number = shard_of(record.key, self.by_slot)
-        shard = self.shards[number]
-        PyDict_DelItem(shard, record.key)
-        if not shard:
-            self.shards[number] = None
+        self.index_bytes -= index_remove(self.shard_with(record), record)
         tail = <list>self.chunks[(self.count - 1) >> CHUNK_BITS]
         last = <KeyRecord>tail.pop()
         if not tail:
@@ -212,13 +248,15 @@ cdef class Database:
     cdef int weigh(self, KeyRecord record, int sign) except -1:
         """Count the memory of a record, with its key and value, in (1) or out (-1)."""
         cdef int size_class = NO_SIZE
+        cdef long long due
         cdef ValueType type = type_at(record.type_number)
         cdef Py_ssize_t weight = type.weigh(record.value, &size_class)
         if size_class != NO_SIZE:
             self.sizes_of(record.type_number)[size_class] += sign
         if type.is_timed:
-            self.retime(record.key, <TimedValue?>record.value, type.due(record.value) if sign > 0 else -1)
-        self.object_bytes += sign * (RECORD_BYTES + <Py_ssize_t>object_size(record.key) + weight)
+            due = type.due(record.value) if sign > 0 else -1
+            self.retime(None if due < 0 else key_of(record), <TimedValue?>record.value, due)
+        self.object_bytes += sign * (record_size(record) + weight)
         return 0
 
     cdef int resized(self, int number, Py_ssize_t before, Py_ssize_t after) except -1:
@@ -262,17 +300,18 @@ cdef class Database:
 
     cdef int expire(self, KeyRecord record) except -1:
         """Remove a key because its time has come."""
+        cdef bytes key = key_of(record)
         self.take_out(record)
         self.expired_keys += 1
-        self.signal_ready(record.key)
+        self.signal_ready(key)
         self.dispose(record.value, record.type_number)
-        self.listener.key_removed(self, record.key)
-        self.touched(record.key)
-        self.event(EVENT_EXPIRED, b"expired", record.key)
+        self.listener.key_removed(self, key)
+        self.touched(key)
+        self.event(EVENT_EXPIRED, b"expired", key)
         return 0
 
-    cdef int overwrite(self, KeyRecord record, object value, int number) except -1:
-        """Put another value in place; what belonged to the old value goes with it, the expiry stays."""
+    cdef int overwrite(self, KeyRecord record, bytes key, object value, int number) except -1:
+        """Put another value in place under a key; what belonged to the old value goes with it, the expiry stays."""
         cdef int old_number = record.type_number
         old = record.value
         self.weigh(record, -1)
@@ -281,8 +320,8 @@ cdef class Database:
         self.weigh(record, 1)
         record.hint = 0
         record.accessed_ms = self.now_ms
-        self.signal_ready(record.key)
-        self.touched(record.key)
+        self.signal_ready(key)
+        self.touched(key)
         if old is not value:
             self.dispose(old, old_number)
         return 0
@@ -419,8 +458,7 @@ cdef class Database:
 
     cdef KeyRecord add_typed(self, bytes key, object value, int number):
         """As add, of the type with a number; the new record."""
-        cdef KeyRecord record = KeyRecord.__new__(KeyRecord)
-        record.key = key
+        cdef KeyRecord record = new_record(key)
         record.value = value
         record.type_number = <unsigned char>number
         record.accessed_ms = self.now_ms
@@ -445,7 +483,7 @@ cdef class Database:
         old = record.value
         if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
             self.note_use(record)
-        self.overwrite(record, value, number)
+        self.overwrite(record, key, value, number)
         return self.tell_overwritten(key, old, value)
 
     cpdef bint delete(self, bytes key, bint tells=False) except -1:
@@ -496,18 +534,17 @@ cdef class Database:
         """Store `value` under `key` with type and expiry of `source`, whatever `key` held; it counts as new."""
         cdef KeyRecord record = self.lookup(key)
         if record is None:
-            record = KeyRecord.__new__(KeyRecord)
-            record.key = key
+            record = new_record(key)
             record.value = value
             record.type_number = source.type_number
             self.insert(record)
             self.signal_ready(key)
             self.touched(key)
         else:
-            self.overwrite(record, value, source.type_number)
+            self.overwrite(record, key, value, source.type_number)
         self.event(EVENT_NEW, b"new", key)
         record.accessed_ms, record.uses, record.used_minute = self.now_ms, NEW_USES, minute_of(self.now_ms)
-        record.hint = <unsigned char>type_at(source.type_number).moved_hint(source.key, value, source.hint)
+        record.hint = <unsigned char>type_at(source.type_number).moved_hint(key_of(source), value, source.hint)
         if source.expire_at_ms >= 0:
             self.set_deadline(record, source.expire_at_ms)
             self.note_own_expiry(key)
@@ -518,10 +555,11 @@ cdef class Database:
     cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1:
         """Take a record out and store its value, and what is known of it, under `key` of `target`."""
         cdef long long expire_at_ms = record.expire_at_ms
+        cdef bytes old_key = key_of(record)
         self.take_out(record)
         record.expire_at_ms = expire_at_ms
-        self.signal_ready(record.key)
-        self.touched(record.key)
+        self.signal_ready(old_key)
+        self.touched(old_key)
         target.place(key, record, record.value)
         return True
 
@@ -696,7 +734,7 @@ cdef class Database:
         for chunk in self.chunks:
             for record in <list>chunk:
                 if (record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms) and self.is_shown(record):
-                    found.append(record.key)
+                    found.append(key_of(record))
         return found
 
     def random_key(self):
@@ -713,22 +751,24 @@ cdef class Database:
             if not self.is_shown(record):
                 return self.random_shown()
             if record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms:
-                return record.key
+                return key_of(record)
             if not self.holds_expired:
                 self.expire(record)
             elif self.deadline_count == self.count:
                 tries += 1
                 if tries == RANDOM_TRIES:
-                    return record.key
+                    return key_of(record)
         return None
 
     cdef bytes random_shown(self):
         """A key of a slot that is served here, or None; found by slot, where keys of others are kept, too."""
-        cdef list slots = [slot for slot in range(SLOTS) if self.shown[slot] and self.shards[slot] is not None]
+        cdef list slots = [slot for slot in range(SLOTS) if self.shown[slot] and self.count_in_slot(slot)]
+        cdef Py_ssize_t slot, at
         if not slots:
             return None
-        shard = self.shards[slots[<Py_ssize_t>(self.roll() % <unsigned long long>len(slots))]]
-        return next(islice(shard, <Py_ssize_t>(self.roll() % <unsigned long long>len(shard)), None))
+        slot = slots[<Py_ssize_t>(self.roll() % <unsigned long long>len(slots))]
+        at = <Py_ssize_t>(self.roll() % <unsigned long long>self.shards[slot].count)
+        return <bytes>self.keys_at(slot, at + 1)[at]
 
     def scan(self, unsigned long long cursor, long long limit):
         """One step of a walk over all keys: the next cursor, and a list of at most `limit` records.
@@ -774,14 +814,16 @@ cdef class Database:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
         cdef Detached remains = Detached.__new__(Detached)
         self.listener.flushing(self)
-        remains.shards, remains.chunks, remains.count = self.shards, self.chunks, self.count
-        remains.by_slot = self.by_slot
-        self.shards = [None] * len(self.shards)
+        remains.shards = self.shards
+        remains.shard_count = remains.all_shards = 0 if self.shards is NULL else self.shard_count
+        remains.chunks = self.chunks
+        remains.count = remains.total = self.count
+        self.shards = NULL
+        self.index_bytes = 0
         self.chunks = []
         self.count = 0
         self.object_bytes = 0
         self.size_rows = 0
-        self.container_count = -1
         self.timed = None
         self.trash.release(self.take_deadlines(), 0)
         self.signal_all()
@@ -794,6 +836,7 @@ cdef class Database:
             raise TypeError("there is no database to swap with")
         self.listener.swapping(self, other)
         self.shards, other.shards = other.shards, self.shards
+        self.index_bytes, other.index_bytes = other.index_bytes, self.index_bytes
         self.chunks, other.chunks = other.chunks, self.chunks
         self.count, other.count = other.count, self.count
         self.deadlines, other.deadlines = other.deadlines, self.deadlines
@@ -804,7 +847,6 @@ cdef class Database:
         self.object_bytes, other.object_bytes = other.object_bytes, self.object_bytes
         self.sizes, other.sizes = other.sizes, self.sizes
         self.size_rows, other.size_rows = other.size_rows, self.size_rows
-        self.container_count = other.container_count = -1
         self.signal_all()
         if other is not self:
             other.signal_all()
@@ -814,16 +856,9 @@ cdef class Database:
 
     cpdef long long memory(self) except -1:
         """Bytes of memory of keys, values as far as their types weigh them, and what finds keys."""
-        # The containers are measured again when the number of keys has changed by a sixteenth.
-        cdef Py_ssize_t change = self.count - self.container_count
-        if (change if change > 0 else -change) << 4 > self.container_count or self.container_count < 0:
-            self.container_bytes = len(self.shards) * <long long>sizeof(PyObject *)
-            for shard in self.shards:
-                if shard is not None:
-                    self.container_bytes += getsizeof(shard)
-            self.container_bytes += len(self.chunks) * LIST_BYTES
-            self.container_count = self.count
-        return self.object_bytes + self.container_bytes + self.count * <long long>sizeof(PyObject *)
+        cdef long long shards = 0 if self.shards is NULL else self.shard_count * <long long>sizeof(KeyIndex)
+        return self.object_bytes + shards + self.index_bytes + len(self.chunks) * LIST_BYTES \
+            + self.count * <long long>sizeof(PyObject *)
 
     cpdef long long key_memory(self, bytes key) except -2:
         """Bytes of memory of a key and its value, with its part of what finds keys; -1 when it is missing. No access.
@@ -834,7 +869,7 @@ cdef class Database:
         cdef long long size
         if record is None:
             return -1
-        size = RECORD_BYTES + object_size(key) + LOOKUP_BYTES
+        size = record_size(record) + LOOKUP_BYTES
         if record.deadline_at >= 0:
             size += sizeof(Deadline)
         return size + type_at(record.type_number).memory(record.value)
@@ -859,24 +894,32 @@ cdef class Database:
         cdef Py_ssize_t timed = 0
         cdef list sizes = [0] * SIZE_CLASSES * self.size_rows
         total = 0
-        assert self.count == sum([len(shard) for shard in self.shards if shard is not None])
+        cdef Py_ssize_t number
+        cdef long long slot_bytes = 0, indexed = 0
+        if self.shards is not NULL:
+            for number in range(self.shard_count):
+                slot_bytes += index_bytes(&self.shards[number])
+                indexed += self.shards[number].count
+                assert len(self.keys_at(number, self.count)) == self.shards[number].count
+        assert self.count == indexed
+        assert self.index_bytes == slot_bytes
         assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
         for chunk in self.chunks:
             assert at & (CHUNK - 1) == 0, "only the last chunk may be short"
             for record in <list>chunk:
                 assert record.at == at, "a record knows its place"
-                shard = self.shards[shard_of(record.key, self.by_slot)]
-                assert shard is not None and shard.get(record.key) is record, "a record is in its shard"
+                assert self.find_record(key_of(record)) is record, "a record is in its shard"
+                assert record.hash == <uint32_t>PyObject_Hash(key_of(record))
                 assert record.value is not None
                 assert record.type_number == number_of(record.value), "a record knows the type of its value"
                 size_class = NO_SIZE
-                weight += RECORD_BYTES + object_size(record.key)
+                weight += record_size(record)
                 weight += type_at(record.type_number).weigh(record.value, &size_class)
                 if type_at(record.type_number).is_timed and type_at(record.type_number).due(record.value) >= 0:
                     timed += 1
                     assert self.timed.heap[(<TimedValue>record.value).timed_place - 1].at_ms == type_at(
                         record.type_number).due(record.value)
-                    assert (<TimedValue>record.value).timed_key == record.key
+                    assert (<TimedValue>record.value).timed_key == key_of(record)
                 if size_class != NO_SIZE:
                     sizes[record.type_number * SIZE_CLASSES + size_class] += 1
                 at += 1

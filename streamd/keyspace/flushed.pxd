@@ -3,11 +3,17 @@
 
 cimport cython
 
+from streamd.keyspace.key_index cimport KeyIndex
+
 
 @cython.final
 @cython.no_gc
 cdef class Detached:
-    cdef bint by_slot                     # how they are kept, as Database.by_slot
-    cdef list shards
+    cdef KeyIndex *shards                 # [shard_count], owned, but for their records, which the chunks own
+    cdef Py_ssize_t shard_count           # those that have not been freed
+    cdef Py_ssize_t all_shards            # as there were at first
     cdef list chunks
     cdef readonly Py_ssize_t count        # records not yet released
+    cdef Py_ssize_t total                 # as there were at first
+
+    cdef void free_shard(self) noexcept

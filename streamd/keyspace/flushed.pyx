@@ -2,9 +2,10 @@
 """Detached: the records of a flushed database, on their way to be freed."""
 
 cimport cython
-from cpython.dict cimport PyDict_DelItem
+from libc.stdlib cimport free
 
-from streamd.keyspace.key_record cimport KeyRecord, shard_of
+from streamd.keyspace.key_index cimport index_clear
+from streamd.keyspace.key_record cimport KeyRecord
 from streamd.keyspace.value_type cimport type_at
 
 
@@ -12,6 +13,15 @@ from streamd.keyspace.value_type cimport type_at
 @cython.no_gc
 cdef class Detached:
     """The records of a flushed database, released a few at a time by LazyFree.step."""
+
+    def __dealloc__(self):
+        while self.shard_count:
+            self.free_shard()
+        free(self.shards)
+
+    cdef void free_shard(self) noexcept:
+        self.shard_count -= 1
+        index_clear(&self.shards[self.shard_count])
 
     def release_some(self, Py_ssize_t budget, object trash not None):
         """Release at most `budget` records and return how many; large values are passed on to `trash`."""
@@ -22,12 +32,10 @@ cdef class Detached:
             tail = <list>self.chunks[len(self.chunks) - 1]
             while tail and released < budget:
                 record = <KeyRecord>tail.pop()
-                number = shard_of(record.key, self.by_slot)
-                PyDict_DelItem(self.shards[number], record.key)
-                if not self.shards[number]:
-                    self.shards[number] = None
                 self.count -= 1
                 released += 1
+                while self.shard_count * self.total > self.all_shards * self.count:     # they go in proportion
+                    self.free_shard()
                 if type_at(record.type_number).frees_slowly:
                     trash.release(record.value)
             if not tail:

@@ -2,39 +2,37 @@
 """One key of a database. See key_record.pyx."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
-from cpython.object cimport PyObject_Hash
-from libc.stdint cimport uint64_t
-
-from streamd.keyspace.hash_slot cimport slot_of
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
 
 
 cdef enum:
-    SHARD_BITS = 8
-    SHARDS = 1 << SHARD_BITS
     NEW_USES = 5        # initial count of a key, so that it is not evicted first
     MINUTE_MS = 60_000
     # Bytes of memory, as the interpreter and the C library hand it out.
     SMALL_OBJECT = 512  # up to this size the interpreter uses its own allocator, in multiples of 16 bytes
-    RECORD_BYTES = 64
+    RECORD_HEAD = 62    # of a record, before its key
+    RECORD_LEAST = 64
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
-    LOOKUP_BYTES = 48   # about what a key takes in its shard and the dense list
+    LOOKUP_BYTES = 20   # about what a key takes in its shard and the dense list
     LIST_BYTES = 88     # an empty list, with what the collector needs
 
 
 @cython.final
 @cython.no_gc
 cdef class KeyRecord:
-    cdef readonly bytes key
     cdef readonly object value
     cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
     cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted, see AccessMode
+    cdef unsigned int at                    # place in the dense list
+    cdef int deadline_at                    # place in the heap of deadlines; -1: has none
+    cdef uint32_t hash                      # of the key, see key_index.pyx
+    cdef uint32_t size                      # bytes of the key
     cdef readonly unsigned char type_number     # of the value's type, see value_type.pyx
     cdef readonly unsigned char hint        # a number that the type keeps here of a value; 0 at first
     cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see accesses.pyx
     cdef readonly unsigned short used_minute    # when `uses` was brought up to date: Unix minutes, the low 16 bits
-    cdef unsigned int at                    # place in the dense list
-    cdef int deadline_at                    # place in the heap of deadlines; -1: has none
+    cdef char text[2]                       # the key: `size` bytes, most of which follow the structure
 
 
 # What counts as an access, and what is noted of it. It follows maxmemory-policy.
@@ -44,20 +42,28 @@ cdef enum AccessMode:
     ACCESS_CHANGES                # changes: `accessed_ms`
 
 
+cdef KeyRecord new_record(bytes key)          # without a value
+
+
+cdef inline bytes key_of(KeyRecord record):
+    """The key, as a new object."""
+    return PyBytes_FromStringAndSize(record.text, record.size)
+
+
+cdef inline Py_ssize_t block_of(Py_ssize_t size) noexcept:
+    """Bytes of memory of an object of a size."""
+    return (size + 15) & ~15 if size <= SMALL_OBJECT else (size + 23) & ~15
+
+
 cdef inline Py_ssize_t object_size(bytes text) noexcept:
     """Bytes of memory of a bytes object."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(text) + BYTES_HEAD
-    return (size + 15) & ~15 if size <= SMALL_OBJECT else (size + 23) & ~15
+    return block_of(PyBytes_GET_SIZE(text) + BYTES_HEAD)
+
+
+cdef inline Py_ssize_t record_size(KeyRecord record) noexcept:
+    """Bytes of memory of a record with its key."""
+    return block_of(max(<Py_ssize_t>RECORD_LEAST, RECORD_HEAD + <Py_ssize_t>record.size))
 
 
 cdef inline unsigned short minute_of(long long now_ms) noexcept:
     return <unsigned short>(now_ms // MINUTE_MS)
-
-
-cdef inline Py_ssize_t shard_of(bytes key, bint by_slot) except -1:
-    """Which shard a key belongs to; in a cluster, keys are kept by hash slot."""
-    if by_slot:
-        return slot_of(key)
-    if key is None:
-        raise TypeError("a key is bytes, not None")
-    return <Py_ssize_t>(<uint64_t>PyObject_Hash(key) >> (64 - SHARD_BITS))

@@ -37,7 +37,7 @@ from posix.unistd cimport usleep
 import logging
 
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, KeyRecord
+from streamd.keyspace.key_record cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, KeyRecord, key_of
 from streamd.errors import OUT_OF_MEMORY
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport CLASS_REPLICA, Client
@@ -420,7 +420,7 @@ cdef class Eviction(Capability):
         db.now_ms = wall_ms()
         db.evict(record)
         used = self.used()
-        db.report_evicted(record.key)
+        db.report_evicted(key_of(record))
         self.dispatcher.effects.finish_unit()
         used = self.used() - used
         if used > 0:
@@ -492,7 +492,7 @@ cdef class Eviction(Capability):
                 db.now_ms = now_ms
                 for _ in range(<int>min(count, self.samples)):
                     record = db.random_record(self.is_volatile)
-                    self.offer(self.score(db, record), db, record.key)
+                    self.offer(self.score(db, record), db, key_of(record))
         return has_any
 
     cdef int offer(self, long long score, Database db, bytes key) except -1:

@@ -436,3 +436,29 @@ def test_expired_keys_that_are_held_are_missing_and_there() -> None:
     assert db.find(b"b") is None
     assert (len(db), db.expired_keys) == (1, 2)
     db.check_invariants()
+
+
+def test_keys_of_any_length_are_found_while_others_come_and_go(db: Database) -> None:
+    chance = random.Random(1)
+    expected: dict[bytes, bytes] = {}
+    for at in range(30_000):
+        number = chance.randrange(6000)
+        key = b"%d" % number * (100 if number % 50 == 0 else 1)
+        if chance.random() < 0.55:
+            db.set(key, b"%d" % at)
+            expected[key] = b"%d" % at
+        else:
+            assert db.delete(key) == (expected.pop(key, None) is not None)
+    db.check_invariants()
+    assert {key: db.find(key) for key in db.keys()} == expected
+    for key in list(expected):
+        assert db.delete(key)
+    db.check_invariants()
+    assert len(db) == 0
+
+
+def test_a_short_key_with_an_empty_value_takes_150_bytes_at_most(db: Database) -> None:
+    before = db.memory()
+    for at in range(100_000):
+        db.set(b"key:%06d" % at, b"")
+    assert (db.memory() - before) / 100_000 < 150

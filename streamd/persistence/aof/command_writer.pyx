@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, key_of
 from streamd.keyspace.value_type cimport type_at
 from streamd.numbers cimport INT64_ROOM, put_int64, put_uint64
 from streamd.protocol.request_bytes cimport (
@@ -111,10 +111,11 @@ cdef class CommandWriter:
     # --- Keys ------------------------------------------------------------------------------------------------------
 
     cdef int put_key(self, KeyRecord record) except -1:
-        type_at(record.type_number).rewrite(self, record.key, record.value)
+        cdef bytes key = key_of(record)
+        type_at(record.type_number).rewrite(self, key, record.value)
         if record.expire_at_ms >= 0:
             self.begin(3)
             self.word(b"PEXPIREAT")
-            self.word(record.key)
+            self.word(key)
             self.signed_word(record.expire_at_ms)
         return 0

@@ -27,7 +27,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, new_record
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_FUNCTION_PRERELEASE, OP_HASH_TEMPLATE,
     OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO, TYPE_MODULE,
@@ -293,8 +293,7 @@ cdef class RdbReader:
         self.keys_loaded += 1
         if self.db is None:
             return 0
-        record = KeyRecord.__new__(KeyRecord)
-        record.key = self.key
+        record = new_record(self.key)
         record.value = value
         record.type_number = <unsigned char>loader.type.number
         try:

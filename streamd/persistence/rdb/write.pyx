@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memmove
 
 from streamd.engine.rax cimport store_be64
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, key_of
 from streamd.keyspace.value_type cimport ValueType, number_of, type_at
 from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
@@ -237,7 +237,7 @@ cdef class RdbWriter:
             self.put_byte(record.uses)
         type = type_at(record.type_number)
         self.put_type(type, record.value)
-        self.put_bytes(record.key)
+        self.put_bytes(key_of(record))
         type.save(self, record.value)
         self.keys_written += 1
         if self.progress is not None and self.keys_written % KEYS_BETWEEN_REPORTS == 0:

@@ -7,7 +7,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from streamd.core.args cimport is_word, parse_int64
 from streamd.core.context cimport BlockRequest, Context
 from streamd.core.timeouts cimport parse_seconds
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, key_of
 from streamd.values.lists.list_arguments cimport find_record, parse_end, take_elements
 from streamd.values.lists.list_value cimport List
 from streamd.values.lists.waiting cimport LIST_QUESTION
@@ -40,7 +40,7 @@ cdef int blocking_pop(Context ctx, list args, bint at_head) except -1:
     if record is None:
         ctx.block_on(BlockRequest(args[1:keys + 1], args, timeout_ms, LIST_QUESTION))
         return 0
-    name = record.key
+    name = key_of(record)
     ctx.reply.array_header(2)
     ctx.reply.bulk(name)
     take_elements(ctx, record, name, 1, at_head, ctx.reply)
@@ -119,7 +119,7 @@ cdef bint pop_several(Context ctx, list args, PopRequest request) except -1:
     cdef bytes name
     if record is None:
         return False
-    name = record.key
+    name = key_of(record)
     count = min(<unsigned long long>request.count, (<List>record.value).length)
     ctx.reply.array_header(2)
     ctx.reply.bulk(name)

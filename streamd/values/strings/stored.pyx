@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 
 from streamd.errors import WrongTypeError
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, key_of
 from streamd.keyspace.listener cimport EVENT_STRING
 from streamd.keyspace.value_type cimport number_of
 from streamd.values.strings.string_type cimport HINT_BY_VALUE, HINT_RAW
@@ -81,7 +81,7 @@ cpdef int change_string(Database db, bytes key, bytes value, bytes event, int hi
     if record is None:
         record = db.add_typed(key, value, number_of(value))
     else:
-        db.overwrite(record, value, number_of(value))
+        db.overwrite(record, key, value, number_of(value))
     record.hint = <unsigned char>hint
     return db.event(EVENT_STRING, event, key)
 
@@ -138,9 +138,10 @@ cdef char *written_bytes(KeyRecord record) noexcept:
 
 cdef int string_written(Database db, KeyRecord record, bytes event) except -1:
     """A string was changed in place; reports `event`, or none (None)."""
-    db.overwrite(record, record.value, record.type_number)
+    cdef bytes key = key_of(record)
+    db.overwrite(record, key, record.value, record.type_number)
     record.hint = HINT_RAW
-    return 0 if event is None else db.event(EVENT_STRING, event, record.key)
+    return 0 if event is None else db.event(EVENT_STRING, event, key)
 
 
 cdef int mark_raw(Database db, bytes key) except -1:
