@@ -365,8 +365,8 @@ class Cluster(Capability):
                 db.delete(key)
 
     def _pause(self, action: actions.PauseWrites) -> None:
-        self.hand_over_begins()
         self._replication.is_handing_over = True
+        self.hand_over_begins()
         until = time.monotonic() + action.duration_ms / 1000
         self._host.get(Pause).begin(until, writes_only=True, purpose="cluster failover")
 

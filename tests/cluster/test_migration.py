@@ -340,3 +340,40 @@ def test_replicas_follow(new_node: NewNode, first: str, second: str) -> None:
     target_copy.must("READONLY")
     wait_until(lambda: target_copy.call("DBSIZE").value == 7, "the copy of the target has the keys")
     assert_has(target_copy, {name: of for name, of in answers.items() if "XPENDING" not in name})
+
+
+@pytest.mark.parametrize("mode", ["hand-over", "take-over"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_failover_ends_a_migration(new_node: NewNode, side: str, mode: str) -> None:
+    nodes = start_cluster(new_node, ("streamd", "streamd"), ("streamd", "streamd"))
+    source, target, source_copy, target_copy = nodes
+    names = [f"{TAG}{number}" for number in range(2000)]
+    for name in names:
+        source.must("SET", name, "v")
+    source.must("CONFIG", "SET", "rdb-key-save-delay", "5000")
+    before, after = (source, source_copy) if side == "source" else (target, target_copy)
+    wait_until(
+        lambda: (
+            source_copy.info("replication")["slave_repl_offset"] == source.info("replication")["master_repl_offset"]
+        ),
+        "the copy has everything",
+    )
+    task = begin(target, 0, 0)
+    wait_until(
+        lambda: int(target.info("keyspace").get("db0", "keys=0,").split("=")[1].split(",")[0]) > 0, "keys arrive"
+    )
+    if mode == "take-over":
+        before.kill()
+        after.must("CLUSTER", "FAILOVER", "TAKEOVER")
+    else:
+        after.must("CLUSTER", "FAILOVER")
+    owner = source_copy if side == "source" else source
+    wait_until(lambda: "role:master" in nodes.ask(after, "INFO", "replication"), "the copy takes over")
+    wait_until(lambda: nodes.owner_of_or_none(0) is owner, "the owner has the slot")
+    other = target if side == "source" else source
+    wait_until(lambda: status(other, task)["state"] in (b"canceled", b"failed"), "the other side notices")
+    if other is target:
+        wait_until(lambda: status(target, task)["state"] == b"canceled", "the other side does not try again")
+    holder = target if side == "source" else target_copy
+    wait_until(lambda: holder.call("DBSIZE").value == 0, "what has arrived is deleted")
+    wait_until(lambda: owner.call("EXISTS", *names).value == len(names), "everything is where it was")

@@ -70,6 +70,7 @@ class SlotMigrations(Capability):
         self._import: Import | None = None
         self._handover: Handover | None = None
         self._ended: list[Task] = []  # the last one first
+        self._given_up: list[Task] = []  # what is left of them has to be removed yet
         self._failed_at = 0.0
         self._peak = 0
         self._announced: dict[bytes, list[tuple[int, int]]] = {}  # on a replica: what its primary imports, by task
@@ -325,7 +326,19 @@ class SlotMigrations(Capability):
             self._stop()
             task.state = "failed"
             self._failed_at = time.monotonic()
-        if was_running and not self._replication.is_replica:
+        if was_running:
+            self._given_up.append(task)
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Tell replicas of tasks that were given up, and delete what has arrived.
+
+        Not while a replica takes over at the present offset: it deletes the keys itself when it is the primary.
+        """
+        if self._replication.is_handing_over:
+            return
+        given_up, self._given_up = self._given_up, []
+        for task in given_up if not self._replication.is_replica else ():
             self._notify(task, "failed")
             if task.is_import:
                 self._trim(task)
@@ -424,6 +437,8 @@ class SlotMigrations(Capability):
     # --- Time --------------------------------------------------------------------------------------------------------------------
 
     def cron(self, now_ms: int) -> None:
+        if self._given_up:
+            self._clean_up()
         task = self._current
         if task is None:
             return

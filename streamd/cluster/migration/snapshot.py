@@ -22,7 +22,7 @@ from streamd.protocol.request_bytes import encode_request
 
 __all__ = ["write_slots"]
 
-PIECE = 256 * 1024
+PIECE = 16 * 1024
 """Bytes that are passed on at a time."""
 
 
