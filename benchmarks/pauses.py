@@ -113,6 +113,14 @@ WIDE: dict[str, Wide] = {
     "UNLINK": Wide(("UNLINK", *words("d")), (("MSET", *pairs("d")),)),
     # Strings
     "APPEND": Wide(("APPEND", "long", LONG), (("SET", "long", LONG),)),
+    "BITCOUNT": Wide(("BITCOUNT", "long"), (("SET", "long", LONG),)),
+    "BITFIELD": Wide(("BITFIELD", "bits", *("INCRBY", "u8", "#1", "1") * 5000)),
+    "BITFIELD_RO": Wide(("BITFIELD_RO", "bits", *("GET", "u8", "#1") * 5000)),
+    "BITOP": Wide(("BITOP", "XOR", "t", "long", "long"), (("SET", "long", LONG),)),
+    "BITPOS": Wide(("BITPOS", "zeros", 1), (("SET", "zeros", bytes(len(LONG))),)),
+    "PFADD": Wide(("PFADD", "hll", *words("k"))),
+    "PFCOUNT": Wide(("PFCOUNT", *("hll",) * 100), (("PFADD", "hll", *words("k")),)),
+    "PFMERGE": Wide(("PFMERGE", "t", *("hll",) * 100), (("DEL", "t"), ("PFADD", "hll", *words("k")))),
     "DELEX": Wide(("DELEX", "long", "IFEQ", LONG), (("SET", "long", LONG),)),
     "DIGEST": Wide(("DIGEST", "long"), (("SET", "long", LONG),)),
     "GET": Wide(("GET", "long"), (("SET", "long", LONG),)),
@@ -252,7 +260,7 @@ NARROW: frozenset[str] = frozenset({
     "STREAMD.SPLIT", "XCFGSET", "XGROUP CREATE", "XGROUP CREATECONSUMER", "XGROUP SETID", "XIDMPRECORD", "XLEN", "XSETID",
     "EXPIRE", "EXPIREAT", "EXPIRETIME", "MOVE", "OBJECT ENCODING", "OBJECT FREQ", "OBJECT IDLETIME", "OBJECT REFCOUNT", "PERSIST",
     "PEXPIRE", "PEXPIREAT", "PEXPIRETIME", "PTTL", "RENAMENX", "TTL", "TYPE", "WAIT", "DECR", "DECRBY", "GETDEL", "GETEX",
-    "GETSET", "INCR", "INCRBY", "INCRBYFLOAT", "INCREX", "PSETEX", "SETEX", "SETNX", "STRLEN", "SUBSTR",
+    "GETBIT", "GETSET", "INCR", "INCRBY", "INCRBYFLOAT", "INCREX", "PSETEX", "SETBIT", "SETEX", "SETNX", "STRLEN", "SUBSTR",
     "HEXISTS", "HGET", "HINCRBY", "HINCRBYFLOAT", "HLEN", "HSETNX", "HSTRLEN", "LLEN", "BLMOVE", "BRPOPLPUSH", "LMOVE", "RPOPLPUSH",
     "SCARD", "SISMEMBER", "SMOVE", "ZCARD", "ZINCRBY", "ZRANK", "ZREVRANK", "ZSCORE",
     "TRIMSLOTS",    # refused without a cluster
