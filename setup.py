@@ -146,6 +146,8 @@ class BuildOnce(build_ext):
         if progress := os.environ.get("STREAMD_PROGRESS"):
             with suppress(OSError), open(progress, "a") as file:
                 file.write(f"  {at + 1:3} of {len(todo)}  {ext.sources[0]}\n")
+        # What is there already may have been compiled with other flags.
+        Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
         self.build_extension(ext)
         if gc.get_count()[0] > OBJECTS_KEPT:
             gc.collect()
