@@ -2,6 +2,7 @@
 
 StreamdError
  +- ArchiveError          the archive, or the request, is not valid
+     +- NoStreamsError    no stream matches the pattern
      +- LockedError       another archiver is working on this stream
      +- LockLostError     another archiver has taken over: this one must stop writing
      +- IncarnationError  the stream is not the one that was archived
@@ -22,6 +23,7 @@ __all__ = [
     "LockLostError",
     "LockedError",
     "MissingFileError",
+    "NoStreamsError",
     "TableError",
     "VerifyError",
 ]
@@ -29,6 +31,10 @@ __all__ = [
 
 class ArchiveError(StreamdError):
     """The archive, or the request, is not valid."""
+
+
+class NoStreamsError(ArchiveError):
+    """No stream matches the pattern."""
 
 
 class LockedError(ArchiveError):

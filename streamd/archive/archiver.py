@@ -36,11 +36,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
-from streamd.archive.archive_errors import ArchiveError
+from streamd.archive.archive_errors import NoStreamsError
 from streamd.archive.boundary import (
     Gap,
     check_incarnation,
@@ -62,13 +62,15 @@ from streamd.archive.origin import settle_identity
 from streamd.archive.parquet import COLUMNS, DatedFile, write_files
 from streamd.archive.places import check_replica, find_places
 from streamd.archive.publishing import OpenTables
+from streamd.archive.run_records import note_run
+from streamd.archive.run_report import RunReport, StreamReport
 from streamd.archive.same_stream import OwnStream, check_is_archived_stream
 from streamd.archive.staging_folder import staged
 from streamd.archive.verify import Depth, compare_with_server
 from streamd.archive.work import Hook, StreamWork, held, no_hook
 from streamd.arrow.entry_table import default_table
 from streamd.client.archive_keys import key_beside
-from streamd.client.client_errors import DataLossError, OptionError
+from streamd.client.client_errors import DataLossError, OptionError, ServerError, UnreachableError
 from streamd.client.connection import Connection, connect, server_features
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
@@ -116,53 +118,7 @@ class ArchiveSettings:
     merge_files: int = 32  # this number of small files of a date are merged
     checkpoint_every: int = 64  # a checkpoint is written after this number of manifests
     publish: tuple[TableConfig, ...] = ()  # open tables to keep from now on
-
-
-@dataclass
-class StreamReport:
-    """What a run did with one stream. IDs as text; None: there is none."""
-
-    stream: str
-    status: str = "failed"  # archived, nothing (to archive), or failed
-    low: str | None = None  # the boundary before
-    high: str | None = None  # the boundary now
-    rows: int = 0  # archived by this run
-    files: int = 0
-    bytes: int = 0
-    deleted_meanwhile: int = 0  # of those rows, removed from the server before they were compared
-    trimmed: int = 0  # entries removed from the server
-    trimmed_to: str | None = None
-    held_by: dict[str, str] = field(
-        default_factory=dict
-    )  # groups that still need archived entries, and up to which ID they do not
-    held_by_readers: str | None = None  # the boundary that readers lease
-    seconds: float = 0.0
-    warnings: list[str] = field(default_factory=list)
-    error: str | None = None
-
-
-@dataclass
-class RunReport:
-    """What a run did."""
-
-    run: str
-    archive: str
-    server: str = ""
-    read_from: str | None = None  # the replica that entries were read from; None: none
-    started: str = ""
-    seconds: float = 0.0
-    streams: list[StreamReport] = field(default_factory=list)
-
-    @property
-    def is_success(self) -> bool:
-        return all(each.status != "failed" for each in self.streams)
-
-    @property
-    def rows(self) -> int:
-        return sum(each.rows for each in self.streams)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "is_success": self.is_success, "rows": self.rows}
+    every_ms: int | None = None  # how often runs are repeated (service.py), which is noted on the server; None: unknown
 
 
 def archive(
@@ -184,11 +140,11 @@ def archive(
 def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
     """The streams that the options name; those of a pattern in order.
 
-    Raises OptionError when they name none, and ArchiveError when none matches.
+    Raises OptionError when they name none, and NoStreamsError when none matches.
     """
     source = SourceOptions.parse({name: value for name, value in options.items() if name.lower() != "archive"})
     if not (found := find_streams(connection, source)):
-        raise ArchiveError(
+        raise NoStreamsError(
             f"no stream of {connection.place} matches {source.stream_pattern!r}, so nothing is archived; check the pattern, and the "
             "number of the database"
         )
@@ -254,9 +210,21 @@ class Archiver:
         except OptionError:
             raise
         except (StreamdError, OSError) as error:
-            report.status, report.error = "failed", f"{type(error).__name__}: {error}"
+            kind = type(error).__name__
+            report.status, report.error, report.error_kind = "failed", f"{kind}: {error}", kind
+        self.note(report)
         report.seconds = time.monotonic() - started
         return report
+
+    def note(self, report: StreamReport) -> None:
+        """Note the run on the server, if that can be done; over a new connection, since the other one may be lost."""
+        if report.is_left_to_another:
+            return
+        with suppress(UnreachableError, ServerError), connect(self.control) as connection:
+            note_run(
+                connection, self.layout, report, self.run_name, every_ms=self.settings.every_ms,
+                is_new=report.status != "failed",
+            )  # fmt: skip
 
     def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
         settings = self.settings

@@ -6,6 +6,7 @@
     streamd:archive:leases:<key>    string, expires: readers that prevent trimming (see leases.py)
     streamd:archive:manifest:<key>  string, for each archive: the last manifest (see origin.py)
     streamd:archive:replaced:<key>  string: the last load into the stream (see origin.py); written by `streamd load`
+    streamd:archive:runs:<key>      string: the last runs, for whoever watches them (see client/archive_runs.py)
 
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.

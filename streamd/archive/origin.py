@@ -48,6 +48,7 @@ from streamd.client.points import format_entry_id
 from streamd.client.stream_info import StreamInfo
 
 __all__ = [
+    "archive_label",
     "check_identity",
     "find_note",
     "is_noted",
@@ -127,7 +128,12 @@ def check_identity(connection: Connection, log: ManifestLog) -> bool:
 
 def manifest_key(layout: Layout, stream: str) -> str:
     """The key that says which manifest was last written from a server. Several archives may be of one stream."""
-    return f"{key_beside('manifest', stream)}:{hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]}"
+    return f"{key_beside('manifest', stream)}:{archive_label(layout)}"
+
+
+def archive_label(layout: Layout) -> str:
+    """What distinguishes an archive from others in keys of the server: of its address."""
+    return hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]
 
 
 def manifests_note(manifests: Iterable[Manifest], replaced: bytes, state: StreamInfo | None) -> bytes:

@@ -13,7 +13,9 @@ from streamd.archive.leases import leased_boundary
 from streamd.archive.live_stream import find_state
 from streamd.archive.lock import holder_of, trimmed_to
 from streamd.archive.manifest_log import ManifestLog, archived_streams
+from streamd.archive.run_records import find_run
 from streamd.archive.same_stream import check_is_archived_stream
+from streamd.client.archive_runs import ArchiveRun
 from streamd.client.client_errors import DataLossError
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
@@ -43,10 +45,16 @@ class StreamStatus:
     held_by: dict[str, str] = field(default_factory=dict)  # groups that still need archived entries
     held_by_readers: str | None = None
     locked_by: dict[str, Any] | None = None  # the run that holds the lock
+    last_run: ArchiveRun | None = None  # as the server knows it; None: it knows none
+    success_age_ms: int | None = None  # since the last run over it succeeded; None: unknown
     fault: str | None = None  # why the next run will refuse the server's stream; None: it will not
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def is_late(self, max_age_ms: int) -> bool:
+        """Whether the stream is on the server, and no run over it has succeeded for longer than this."""
+        return self.on_server is not None and (self.success_age_ms is None or self.success_age_ms > max_age_ms)
 
 
 def read_status(path: str, options: Mapping[str, str] | None, streams: list[str] | None = None) -> list[StreamStatus]:
@@ -82,6 +90,9 @@ def of_archive(layout: Layout, stream: str) -> tuple[StreamStatus, ManifestLog]:
 def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -> None:
     stream = status.stream
     status.locked_by = holder_of(connection, stream)
+    status.last_run, now_ms = find_run(connection, log.layout, stream), server_ms(connection)
+    if status.last_run is not None and status.last_run.success_ms is not None:
+        status.success_age_ms = max(0, now_ms - status.last_run.success_ms)
     status.trimmed_to = trimmed_to(connection, stream)
     leased = leased_boundary(connection, stream)
     status.held_by_readers = None if leased is None else format_entry_id(leased)
@@ -91,7 +102,7 @@ def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -
     status.on_server = state.length
     status.last_id = format_entry_id(state.last_generated)
     since_ms = ms_of(log.boundary) if log.boundary else ms_of(state.first_entry or state.last_generated)
-    status.behind_ms = max(0, min(ms_of(state.last_generated), server_ms(connection)) - since_ms)
+    status.behind_ms = max(0, min(ms_of(state.last_generated), now_ms) - since_ms)
     status.held_by = dict(holders(find_groups(connection, stream_key(stream)), log.boundary))
     try:
         check_is_archived_stream(connection, log.layout, log)

@@ -11,7 +11,7 @@ import click
 
 from streamd.cli.archive_publish import publish
 from streamd.cli.archive_run import run
-from streamd.cli.archive_words import duration_option, size_text
+from streamd.cli.archive_words import duration_option, positive_duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.server_options import collect_options, with_server_options
@@ -36,19 +36,45 @@ group.add_command(publish)
 @click.argument("path", type=click.Path())
 @click.argument("streams", nargs=-1)
 @click.option("--offline", is_flag=True, help="Read only the archive; do not connect to a server.")
+@positive_duration_option("--max-age", help="Fail if no run over a stream has succeeded within this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_server_options
-def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **server: Any) -> None:
-    """Show how far STREAMS (default: all) are archived at PATH, and which readers prevent trimming."""
+def status(
+    path: str, streams: tuple[str, ...], offline: bool, max_age: int | None, as_json: bool, **server: Any
+) -> None:
+    """Show how far STREAMS (default: all) are archived at PATH, and which readers prevent trimming.
+
+    Exit status: 0 the state is shown, 1 archive or server cannot be read, or, with --max-age, a stream on the server was not archived
+    within that time, 2 wrong command line.
+    """
     options = collect_options(server)
+    if offline and max_age is not None:
+        raise click.UsageError("--max-age needs the server, which knows the last runs: omit --offline")
     with errors_in_one_line():
         from streamd.archive.status import read_status
 
         found = read_status(path, None if offline else options, list(streams) or None)
         if as_json:
             say(json.dumps([each.to_json() for each in found]))
-            return
-        print_status(found)
+        else:
+            print_status(found)
+    late = [each for each in found if max_age is not None and each.is_late(max_age)]
+    for each in late:
+        say(f"{in_one_line(each.stream)}: {lateness(each)}", err=True)
+    sys.exit(1 if late else 0)
+
+
+def lateness(status: Any) -> str:
+    """Why a stream is late."""
+    run = status.last_run
+    if run is None:
+        return "the server knows no run into this archive"
+    since = (
+        "no run has succeeded"
+        if status.success_age_ms is None
+        else f"the last run that succeeded ended {status.success_age_ms / 1000:,.0f} s ago"
+    )
+    return f"{since}; the last run failed: {in_one_line(run.error)}" if run.has_failed else since
 
 
 def print_status(found: list[Any]) -> None:

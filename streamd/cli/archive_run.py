@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from streamd.cli.archive_words import duration_option, size_text
+from streamd.cli.archive_words import duration_option, positive_duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line
@@ -51,6 +52,7 @@ Progress = Callable[[str, str], None]
     "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),
     help="Maintain an open table from now on, as `archive publish` does; may be repeated.",
 )  # fmt: skip
+@positive_duration_option("--every", help="Repeat the run at this interval until SIGTERM.  [default: run once]")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
 @with_server_options
 def run(
@@ -69,6 +71,7 @@ def run(
     lock_ttl: int,
     wait: int,
     publish: tuple[str, ...],
+    every: int | None,
     as_json: bool,
     **server: Any,
 ) -> None:
@@ -76,10 +79,17 @@ def run(
 
     PATH is created if it does not exist. A run may be killed at any point; the next one cleans up. Exit status: 0 all
     streams are archived, 1 some are not (the report gives the reasons), 2 wrong command line.
+
+    With --every it is a service: it reports what was archived and what failed, tries again in the next round, and ends at SIGTERM, after
+    the current step, with status 0.
     """
     streams = named + streams
     if bool(streams) == bool(pattern):
         raise click.UsageError("give either streams or --pattern")
+    if every is not None and accept_server:
+        raise click.UsageError("--accept-server is a decision about one run: omit --every")
+    if every is not None and wait:
+        raise click.UsageError("--wait is not needed with --every: the next round tries again")
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
@@ -98,7 +108,11 @@ def run(
             lock_ttl_ms=max(lock_ttl, 1),
             lock_wait_ms=wait,
             publish=tuple(map(TableConfig, publish)),
+            every_ms=every,
         )
+        if every is not None:
+            serve(path, options, settings, as_json=as_json)
+            return
         with shown(enabled=not as_json) as progress:
             report = archive(path, options, settings=settings, progress=progress)
         if as_json:
@@ -106,6 +120,33 @@ def run(
         else:
             print_report(report)
     sys.exit(0 if report.is_success else 1)
+
+
+def serve(path: str, options: dict[str, str], settings: Any, *, as_json: bool) -> None:
+    """Archive until SIGTERM; print a line for what was archived and what failed, or a line of JSON for each round."""
+    from streamd.archive.service import ArchiveService
+    from streamd.cli.stop_signal import StopSignal
+
+    def tell_failure(text: str) -> None:
+        say(json.dumps({"is_success": False, "error": text}) if as_json else stamped(in_one_line(text)))
+
+    def tell_round(report: Any) -> None:
+        if as_json:
+            say(json.dumps(report.to_json()))
+            return
+        for each in report.streams:
+            if each.status != "nothing" or each.trimmed or each.warnings:
+                for line in lines_of(each):
+                    say(stamped(line))
+
+    with StopSignal() as stop:
+        ArchiveService(
+            path, options, settings, stop=stop, tell_round=tell_round, tell_failure=tell_failure
+        ).run()  # fmt: skip
+
+
+def stamped(text: str) -> str:
+    return f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}"
 
 
 @contextmanager
@@ -144,13 +185,19 @@ def print_report(report: Any) -> None:
     if report.read_from is not None:
         say(f"read from the replica {report.read_from}")
     for each in report.streams:
-        if each.status == "archived":
-            text = f"{each.rows:,} entries up to {each.high} in {each.files} files, {size_text(each.bytes)}"
-        else:
-            text = each.error or f"nothing to archive above {each.high}"
-        text += f"; {each.trimmed:,} trimmed" if each.trimmed else ""
-        say(f"{in_one_line(each.stream)}: {text} ({each.seconds:.1f} s)")
-        for group, until in each.held_by.items():
-            say(f"  group {in_one_line(group)} still needs what is above {until}")
-        for warning in each.warnings:
-            say(f"  warning: {warning}")
+        for line in lines_of(each):
+            say(line)
+
+
+def lines_of(report: Any) -> Iterator[str]:
+    """What a run did with a stream."""
+    if report.status == "archived":
+        text = f"{report.rows:,} entries up to {report.high} in {report.files} files, {size_text(report.bytes)}"
+    else:
+        text = report.error or f"nothing to archive above {report.high}"
+    text += f"; {report.trimmed:,} trimmed" if report.trimmed else ""
+    yield f"{in_one_line(report.stream)}: {text} ({report.seconds:.1f} s)"
+    for group, until in report.held_by.items():
+        yield f"  group {in_one_line(group)} still needs what is above {until}"
+    for warning in report.warnings:
+        yield f"  warning: {warning}"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["duration_option", "size_text"]
+__all__ = ["duration_option", "positive_duration_option", "size_text"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +30,19 @@ def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
         callback=lambda _, __, text: duration(text),
         help=help,
     )
+
+
+def positive_duration_option(*names: str, help: str) -> Callable[[F], F]:
+    """A time that need not be given; None then."""
+
+    def parse(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+        if text is None:
+            return None
+        if (found := duration(text)) < 1000:
+            raise click.BadParameter(f"{text!r} is too short; the shortest time is 1s")
+        return found
+
+    return click.option(*names, default=None, metavar="TIME", callback=parse, help=help)
 
 
 def size_text(size: float) -> str:

@@ -1,0 +1,63 @@
+"""What a run of the archiver reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from streamd.archive.archive_errors import LockedError, LockLostError
+
+__all__ = ["RunReport", "StreamReport"]
+
+
+@dataclass
+class StreamReport:
+    """What a run did with one stream. IDs as text; None: there is none."""
+
+    stream: str
+    status: str = "failed"  # archived, nothing (to archive), or failed
+    low: str | None = None  # the boundary before
+    high: str | None = None  # the boundary now
+    rows: int = 0  # archived by this run
+    files: int = 0
+    bytes: int = 0
+    deleted_meanwhile: int = 0  # of those rows, removed from the server before they were compared
+    trimmed: int = 0  # entries removed from the server
+    trimmed_to: str | None = None
+    held_by: dict[str, str] = field(
+        default_factory=dict
+    )  # groups that still need archived entries, and up to which ID they do not
+    held_by_readers: str | None = None  # the boundary that readers lease
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    error: str | None = None
+    error_kind: str | None = None  # the name of its type
+
+    @property
+    def is_left_to_another(self) -> bool:
+        """Whether another archiver is working on the stream, so that nothing has failed."""
+        return self.error_kind in (LockedError.__name__, LockLostError.__name__)
+
+
+@dataclass
+class RunReport:
+    """What a run did."""
+
+    run: str
+    archive: str
+    server: str = ""
+    read_from: str | None = None  # the replica that entries were read from; None: none
+    started: str = ""
+    seconds: float = 0.0
+    streams: list[StreamReport] = field(default_factory=list)
+
+    @property
+    def is_success(self) -> bool:
+        return all(each.status != "failed" for each in self.streams)
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.streams)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "is_success": self.is_success, "rows": self.rows}

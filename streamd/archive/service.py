@@ -1,0 +1,118 @@
+"""The archiver as a service: runs that follow each other, each over the streams that exist then, until somebody stops it.
+
+A round is one run (archiver.py). What fails is reported and tried again in the next round; streams that are made meanwhile join there.
+A round ends at its next step when the service is to stop: the lock of the stream is released, and the next run, of this service or of
+another one, goes on where it ended, as after a kill. Two services share the streams by their locks: one leaves to the other what that
+one is working on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from streamd.archive.archive_errors import ArchiveError, NoStreamsError
+from streamd.archive.archiver import Archiver, ArchiveSettings, RunReport
+from streamd.archive.layout import Layout
+from streamd.archive.object_disk import disk_for
+from streamd.client.client_errors import OptionError
+from streamd.errors import StreamdError
+
+__all__ = ["ArchiveService", "Stop"]
+
+
+class Stop(Protocol):
+    """Whether, and when, to stop."""
+
+    @property
+    def is_requested(self) -> bool: ...
+
+    def wait(self, seconds: float) -> None:
+        """Return after this time, or earlier if a stop is requested."""
+
+
+class StoppedError(Exception):
+    """A run ends because the service is to stop. No StreamdError: nothing has failed."""
+
+
+class ArchiveService:
+    """Archives again and again. All its dependencies are passed in.
+
+    path, options, settings  as for `archive`; `every_ms` of the settings is the time between the starts of rounds
+    tell_round               called with the report of each round
+    tell_failure             called with the reason why a round could not be run at all
+    """
+
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, str],
+        settings: ArchiveSettings,
+        *,
+        stop: Stop,
+        tell_round: Callable[[RunReport], None],
+        tell_failure: Callable[[str], None],
+    ) -> None:
+        if not settings.every_ms:
+            raise ValueError("the time between rounds must be positive")
+        self.every_s = settings.every_ms / 1000
+        self.path = path
+        self.options = dict(options)
+        self.settings = settings
+        self.stop = stop
+        self.tell_round = tell_round
+        self.tell_failure = tell_failure
+        self.layout = Layout(path)
+        self._archive_id: str | None = None  # of the archive that the first rounds have found or made
+        self._has_no_streams = False  # whether the last round found none
+
+    def run(self) -> None:
+        """Run rounds until a stop is requested. Raises what no later round can mend: OptionError, ArchiveError for the path."""
+        due = time.monotonic()
+        while not self.stop.is_requested:
+            self.round()
+            # Rounds that were missed because one was long are not made up for.
+            due = max(due + self.every_s, time.monotonic())
+            self.stop.wait(due - time.monotonic())
+
+    def round(self) -> None:
+        try:
+            self.check_archive()
+            report = Archiver(self.path, self.options, self.settings, hook=self.step).run()
+        except StoppedError:
+            return
+        except OptionError:
+            raise
+        except NoStreamsError as error:
+            # Streams may come: no reason to say this again and again.
+            if not self._has_no_streams:
+                self.tell_failure(text_of(error))
+            self._has_no_streams = True
+            return
+        except (StreamdError, OSError) as error:
+            if self._archive_id is None and isinstance(error, ArchiveError):
+                raise
+            self.tell_failure(text_of(error))
+        else:
+            self.tell_round(report)
+        self._has_no_streams = False
+
+    def check_archive(self) -> None:
+        """Make the archive, before there are streams, so that its state can be asked; later see that it is still the same one.
+
+        A run would make a new archive in the folder where a store is not mounted at the moment.
+        """
+        if self._archive_id is None:
+            self.layout.create(disk_for(self.layout.root))
+            self._archive_id = self.layout.id
+        elif self.layout.id != self._archive_id:
+            raise ArchiveError(f"{self.layout.root} is not the archive with which this service has begun")
+
+    def step(self, name: str) -> None:
+        if self.stop.is_requested:
+            raise StoppedError(name)
+
+
+def text_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

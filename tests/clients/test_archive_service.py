@@ -1,0 +1,294 @@
+"""`streamd archive run --every`: a process that archives what there is, until SIGTERM, whatever fails or is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.servers import Server, eventually, python_environment, start_streamd
+
+pytest.importorskip("pyspark", reason="archives are read here by streamd-server[spark]")
+
+from support.archives.runs import KEY, rows_of_history
+
+from streamd.archive.layout import Layout
+from streamd.archive.verify import verify_archive
+
+pytestmark = pytest.mark.long
+
+NOW = ("--keep", "0s", "--trim-delay", "0s")
+
+
+class Service:
+    """A running service, and the rounds that it has reported."""
+
+    def __init__(self, path: Path, port: int, *options: str) -> None:
+        command = [
+            sys.executable, "-m", "streamd", "archive", "run", str(path), "--every", "1s", "--json", "--port", str(port),
+            *NOW, *(options or ("--pattern", "*")),
+        ]  # fmt: skip
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=python_environment(), text=True)
+        self.rounds: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.rounds.append(json.loads(line))
+
+    def next_round(self, condition: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
+        """The first round from now on for which a condition is true."""
+        at = len(self.rounds)
+        eventually(lambda: any(map(condition, self.rounds[at:])) or self.process.poll() is not None, 100, what)
+        return next(each for each in self.rounds[at:] if condition(each))
+
+    def end(self, sign: int = signal.SIGTERM) -> int:
+        self.process.send_signal(sign)
+        return self.process.wait(100)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def served(path: Path, port: int, *options: str) -> Iterator[Service]:
+    service = Service(path, port, *options)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def store(streamd_server: Server) -> Iterator[redis.Redis]:
+    with redis.Redis(port=streamd_server.port, decode_responses=True) as store:
+        store.flushall()
+        yield store
+
+
+def add(store: redis.Redis, key: str, count: int) -> list[str]:
+    pipe = store.pipeline(transaction=False)
+    for at in range(count):
+        pipe.xadd(key, {"n": at, "text": "x" * 20})
+    return list(map(str, pipe.execute()))
+
+
+def archived(stream: str, rows: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether a round has archived so many entries of a stream."""
+    return lambda report: any(
+        (each["stream"], each["rows"]) == (stream, rows) for each in report.get("streams", [])
+    )  # fmt: skip
+
+
+def assert_whole(path: Path, port: int, produced: list[str]) -> None:
+    """Each entry is there once: in the archive, or on the server above it."""
+    assert [entry_id for entry_id, _ in rows_of_history(path, {"port": str(port)})] == produced
+    assert verify_archive(Layout(path), KEY).faults == []
+
+
+def status_of(path: Path, port: int, *options: str) -> tuple[int, list[dict[str, Any]], str]:
+    command = [sys.executable, "-m", "streamd", "archive", "status", str(path), "--json", "--port", str(port), *options]
+    said = subprocess.run(command, env=python_environment(), capture_output=True, text=True, timeout=100)
+    return said.returncode, json.loads(said.stdout or "[]"), said.stderr
+
+
+def test_streams_that_are_made_meanwhile_join(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    with served(path, port, "--pattern", "reading*") as service:
+        first = service.next_round(lambda report: "error" in report, "a round without streams")
+        assert "NoStreamsError: no stream of" in first["error"]
+        assert status_of(path, port, "--max-age", "1m")[:2] == (0, [])
+        add(store, "other", 5)
+        add(store, "readings", 5)
+        service.next_round(archived("readings", 5), "a stream that was made meanwhile")
+        assert sum("error" in each for each in service.rounds) == 1
+        add(store, "readings-too", 7)
+        seen = service.next_round(archived("readings-too", 7), "another stream")
+        assert [each["stream"] for each in seen["streams"]] == ["readings", "readings-too"]
+        code, found, _ = status_of(path, port, "--max-age", "1m")
+        assert (code, [each["rows"] for each in found]) == (0, [5, 7])
+        assert {each["last_run"]["every_ms"] for each in found} == {1000}
+        assert service.end() == 0
+
+
+def test_sigterm_ends_a_run_at_a_step(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    produced = [each for _ in range(30) for each in add(store, KEY, 5000)]
+    with served(path, port) as service:
+        eventually(lambda: (path / "_staging").is_dir() and any((path / "_staging").rglob("*.parquet")), 100, "a copy")
+        assert service.end() == 0
+        assert service.rounds == []
+    assert not store.keys("streamd:archive:lock:*")
+    assert not any((path / "_staging").rglob("*.parquet"))
+    assert (Layout(path).streams(), store.xlen(KEY)) == ([], len(produced))
+    with served(path, port) as service:
+        service.next_round(archived(KEY, len(produced)), "what was not archived")
+        assert service.end() == 0
+    assert store.xlen(KEY) == 0
+    assert_whole(path, port, produced)
+
+
+def test_kills_lose_nothing(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port, where = tmp_path / "archive", streamd_server.port, random.Random(8)
+    produced = add(store, KEY, 500)
+    for _ in range(8):
+        with served(path, port) as service:
+            produced += add(store, KEY, 3000)
+            # Killed somewhere in the run, which begins when its lock is there.
+            eventually(lambda: store.keys("streamd:archive:lock:*") or service.rounds, 100, "a run")
+            for _ in range(where.randrange(200)):
+                store.ping()
+            service.end(signal.SIGKILL)
+        assert [entry_id for entry_id, _ in rows_of_history(path, {"port": str(port)})] == produced
+    with served(path, port) as service:
+        service.next_round(lambda report: report.get("is_success"), "a round after the kills")
+        assert service.end() == 0
+    assert store.xlen(KEY) == 0
+    assert_whole(path, port, produced)
+    assert verify_archive(Layout(path), KEY).strangers == []
+
+
+def test_two_services_share_the_streams(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    produced: list[str] = []
+    with served(path, port) as one, served(path, port) as other:
+        while not (one.rounds and other.rounds and len(one.rounds) + len(other.rounds) > 8):
+            produced += add(store, KEY, 2000)
+        faults = [
+            stream["error"]
+            for report in one.rounds + other.rounds
+            for stream in report.get("streams", ())
+            if stream["error"] and not stream["error"].startswith("LockedError: ")
+        ]
+        assert faults == []
+        eventually(lambda: store.xlen(KEY) == 0, 100, "the end of the stream")
+        assert (one.end(), other.end()) == (0, 0)
+    assert_whole(path, port, produced)
+    assert status_of(path, port, "--max-age", "1m")[0] == 0
+
+
+def test_a_server_that_was_down_is_archived_when_it_is_back(tmp_path: Path) -> None:
+    path, folder = tmp_path / "archive", tmp_path / "server"
+    folder.mkdir()
+    server = start_streamd(folder, {"appendonly": "yes", "appendfsync": "always"})
+    port = server.port
+    try:
+        with redis.Redis(port=port, decode_responses=True) as store:
+            produced = add(store, KEY, 20)
+        with served(path, port) as service:
+            service.next_round(archived(KEY, 20), "the first entries")
+            server.stop()
+            failed = service.next_round(lambda report: report.get("is_success") is False, "a server that is down")
+            assert str(port) in (failed.get("error") or failed["streams"][0]["error"])
+            assert status_of(path, port, "--max-age", "1m")[0] == 1
+            server.start_again()
+            with redis.Redis(port=port, decode_responses=True) as store:
+                produced += add(store, KEY, 30)
+            service.next_round(archived(KEY, 30), "the entries after that")
+            assert service.end() == 0
+        assert_whole(path, port, produced)
+    finally:
+        server.stop()
+
+
+def test_a_full_disk_is_an_error_until_there_is_space(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path
+) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    produced = add(store, KEY, 20)
+    with served(path, port) as service:
+        service.next_round(archived(KEY, 20), "the first entries")
+        limits = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, limits[1]))  # no file may grow
+        produced += add(store, KEY, 30)
+        failed = service.next_round(lambda report: report.get("is_success") is False, "a disk that is full")
+        assert "OSError" in failed["streams"][0]["error"]
+        _, (found,), _ = status_of(path, port)
+        assert (found["last_run"]["error"], found["rows"]) == (failed["streams"][0]["error"], 20)
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, limits)
+        service.next_round(archived(KEY, 30), "the entries that there was no space for")
+        assert service.end() == 0
+    assert_whole(path, port, produced)
+    _, (found,), _ = status_of(path, port)
+    assert found["last_run"]["success_ms"] >= found["last_run"]["error_ms"]
+
+
+def test_no_new_archive_takes_the_place_of_one_that_is_gone(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path
+) -> None:
+    path, away, port = tmp_path / "archive", tmp_path / "away", streamd_server.port
+    produced = add(store, KEY, 20)
+    with served(path, port) as service:
+        service.next_round(archived(KEY, 20), "the first entries")
+        os.rename(path, away)
+        path.mkdir()  # as where a file system is not mounted
+        produced += add(store, KEY, 30)
+        failed = service.next_round(lambda report: "error" in report, "an archive that is gone")
+        assert failed["error"] == f"ArchiveError: {path} is not an archive: it has no archive.json"
+        assert (os.listdir(path), store.xlen(KEY)) == ([], 30)
+        os.rename(away, path)
+        service.next_round(archived(KEY, 30), "the rest")
+        assert service.end() == 0
+    assert_whole(path, port, produced)
+
+
+def test_a_stream_that_was_not_archived_for_too_long_is_late(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path
+) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    add(store, KEY, 20)
+    with served(path, port) as service:
+        service.next_round(archived(KEY, 20), "the entries")
+        assert service.end() == 0
+    assert status_of(path, port, "--max-age", "1h")[0] == 0
+    runs = json.loads(store.get(f"streamd:archive:runs:{KEY}"))
+    for each in runs.values():
+        each["success_ms"] -= 7_200_000
+    store.set(f"streamd:archive:runs:{KEY}", json.dumps(runs))
+    code, _, said = status_of(path, port, "--max-age", "1h")
+    assert (code, said.startswith(f"{KEY}: the last run that succeeded ended 7,20")) == (1, True)
+    store.set(f"streamd:archive:runs:{KEY}", "[no record")
+    assert status_of(path, port, "--max-age", "1h")[::2] == (1, f"{KEY}: the server knows no run into this archive\n")
+    store.delete(KEY)
+    assert status_of(path, port, "--max-age", "1h")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--every", "0"), "Invalid value for '--every': '0' is too short; the shortest time is 1s"),
+        (("--every", "-5s"), "Invalid value for '--every': '-5s' is not a duration; write for example 500ms, 10s, 15m, 1h, 2d12h"),
+        (("--every", "often"), "Invalid value for '--every': 'often' is not a duration; write for example 500ms, 10s, 15m, 1h, 2d12h"),
+        (("--every", "30s", "--accept-server"), "--accept-server is a decision about one run: omit --every"),
+        (("--every", "30s", "--wait", "1m"), "--wait is not needed with --every: the next round tries again"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_line(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "streamd", "archive", "run", str(tmp_path / "a"), "--pattern", "*", *options]
+    found = subprocess.run(command, env=python_environment(), capture_output=True, text=True, timeout=100)
+    assert (found.returncode, found.stderr.splitlines()[-1]) == (2, f"Error: {said}")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_of_other_files_is_refused_at_the_start(streamd_server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with served(tmp_path, streamd_server.port) as service:
+        assert service.process.wait(100) == 1
+    assert os.listdir(tmp_path) == ["file"]
