@@ -10,6 +10,9 @@ cdef enum:
 cdef size_t put_double(char *p, double value) noexcept nogil
     # Write `value` at p; returns how many characters, at most DOUBLE_ROOM.
 
+cdef size_t put_shortest(char *p, double value) noexcept nogil
+    # The same, with an exponent where that is shorter also for an integer: as Redis writes a score for DEBUG DIGEST.
+
 cdef bint read_double(const char *p, size_t n, double *out) noexcept nogil
     # Read n characters, after which there is a zero byte, as an argument; False if they are no double in range.
 

@@ -181,6 +181,16 @@ cdef size_t shortest_digits(double value, char *digits, int *power) noexcept nog
 
 
 cdef size_t put_double(char *p, double value) noexcept nogil:
+    cdef size_t sign
+    if not is_integral(value):
+        return put_shortest(p, value)
+    sign = signbit(value) != 0
+    if sign:
+        p[0] = c'-'
+    return sign + put_int64(p + sign, <int64_t>(-value if sign else value))
+
+
+cdef size_t put_shortest(char *p, double value) noexcept nogil:
     cdef char digits[20]
     cdef char *start = p
     cdef size_t count
@@ -195,8 +205,9 @@ cdef size_t put_double(char *p, double value) noexcept nogil:
     if isinf(value):
         memcpy(p, "inf", 3)
         return p - start + 3
-    if is_integral(value):
-        return p - start + put_int64(p, <int64_t>value)
+    if value == 0:
+        p[0] = c'0'
+        return p - start + 1
     count = shortest_digits(value, digits, &power)
     first = power + <int>count - 1           # the exponent of the first digit
     if power >= 0 and first < <int>count + 7:

@@ -539,3 +539,9 @@ ENCODINGS: dict[str, Callable[[], list[Request]]] = {
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_the_encoding_is_that_of_redis(sets: Pair, name: str) -> None:
     sets.compare_script([*ENCODINGS[name](), *LOOKS], keys=KEYS, groups=())
+
+
+def test_the_digests_of_scores_are_those_of_redis(sets: Pair) -> None:
+    """The text of a score has an exponent where replies write an integer in full."""
+    for score in ("0", "-0", "-5", "3.3", "1e15", "4.5e15", "1e17", "1e18", "1e19", "1e21", "1.5e300", "inf", "1e-7"):
+        sets.run_text(f"ZADD z {score} member\nDEBUG DIGEST-VALUE z")

@@ -127,9 +127,7 @@ def change(node: Node, requests: Requests) -> None:
 
 
 def look(wire: Wire, key: bytes) -> object:
-    """What a key holds. Of a sorted set its members, since the digests of some with the same members differ."""
-    if wire.call("TYPE", key).value == b"zset":
-        return wire.call("ZRANGE", key, "0", "-1", "WITHSCORES").plain(), wire.call("PEXPIRETIME", key).value
+    """What a key holds, in short."""
     return wire.call("DEBUG", "DIGEST-VALUE", key).plain(), wire.call("PEXPIRETIME", key).value
 
 

@@ -10,7 +10,7 @@ from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.codes cimport TYPE_SORTED_SET, TYPE_SORTED_SET_LISTPACK
 from streamd.persistence.rdb.listpacks cimport put_listpack
 from streamd.persistence.rdb.write cimport RdbWriter
-from streamd.protocol.doubles cimport DOUBLE_ROOM, put_double
+from streamd.protocol.doubles cimport DOUBLE_ROOM, put_double, put_shortest
 from streamd.values.sorted_sets.access cimport member_bytes
 from streamd.values.sorted_sets.loading cimport SortedSetLoader
 from streamd.values.sorted_sets.packed cimport Item
@@ -116,5 +116,5 @@ cdef class SortedSetType(ValueType):
         cdef char text[DOUBLE_ROOM]
         digest = chain(digest, b"\0\0\0\x03")
         for member, score in value:
-            digest = add(digest, chain(chain(bytes(20), member), text[:put_double(text, score)]))
+            digest = add(digest, chain(chain(bytes(20), member), text[:put_shortest(text, score)]))
         return digest
