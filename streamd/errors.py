@@ -22,7 +22,7 @@ a test compares this list with the tree:
 
     archive        archive_errors
     client         client_errors, place
-    cluster        bus: nodes_conf, packets
+    cluster        bus: nodes_conf, packets; migration: target
     console        inner_client, sessions
     importing      peers, run
     keyspace       commands: migration

@@ -43,7 +43,7 @@ from streamd.transfer.partitions import (
 from streamd.transfer.read_options import SourceOptions
 
 COUNT = 20_000
-NO_HELPERS = Features("redis", (7, 0, 0), (7, 0, 0), False, False, True, False)
+NO_HELPERS = Features("redis", (7, 0, 0), (7, 0, 0), False, False, False)
 
 
 @pytest.fixture
