@@ -20,7 +20,7 @@
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
 
-    archive        archive_errors
+    archive        archive_errors, service
     client         client_errors, place
     cluster        bus: nodes_conf, packets; migration: target
     console        inner_client, sessions
