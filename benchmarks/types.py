@@ -16,12 +16,12 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from benchmarks.cases import SEED, Case, Sample, measure, measuring, remove, send_all
-from benchmarks.load import Requests, make_request, open_connections, run_fan
+from benchmarks.cases import SEED, Case, Sample, measure, remove, send_all
+from benchmarks.load import Requests, make_request
 from benchmarks.memory import settled_bytes
 from benchmarks.script import command
 from benchmarks.servers import Server
-from benchmarks.waiting import BATCH, send_each, times_as_much, wait_until_blocked
+from benchmarks.waiting import times_as_much, to_waiting
 
 DEPTH = 16
 SMALL = 10
@@ -125,27 +125,7 @@ def ten(key: str, name: str, words: Ways) -> list[bytes]:
 # --- Waiting -----------------------------------------------------------------------------------------------------------
 
 
-def to_waiting(clients: int, number: int, push: Callable[[str], bytes], wait: Callable[[str], bytes]) -> Callable[[Server, float], Sample]:  # fmt: skip
-    """Elements for keys with `clients` waiting for each."""
-    keys = [f"work:{i}" for i in range(BATCH if clients == 1 else 1)]
-
-    def run(server: Server, scale: float) -> Sample:
-        rounds = max(2, int(number * scale) // BATCH)
-        remove(server, (f"work:{i}" for i in range(BATCH)))
-        waiting = [wait(keys[i % len(keys)]) for i in range(len(keys) * clients)]
-        pushes = Requests(push(keys[i % len(keys)]) for i in range(BATCH))
-        with open_connections(server.port, 1 + len(waiting)) as (sender, *listeners):
-            send_each(listeners, waiting)
-            wait_until_blocked(server, len(waiting))
-            with measuring(server, rounds * BATCH) as sample:
-                run_fan(sender, listeners, pushes, rounds, expected=BATCH, depth=BATCH,
-                        answers=Requests(waiting), has_own_answers=True)  # fmt: skip
-        return sample
-
-    return run
-
-
-def waiting_cases(name: str, push: Callable[[str], bytes], wait: Callable[[str], bytes]) -> list[Case]:
+def waiting_cases(name: str, push: Callable[[str], bytes], wait: Callable[[str, int], bytes]) -> list[Case]:
     few, many = (partial(to_waiting, push=push, wait=wait)(*each) for each in ((1, 20_000), (1000, 10_000)))
     return [
         Case(f"{name}, 1 waits", to_waiting(1, 60_000, push, wait)),
@@ -218,8 +198,8 @@ CASES = [
     Case("ZRANGE 100 WITHSCORES", repeat(40_000, any_of(LARGE - 100, lambda at, _: ["ZRANGE", "zset", str(at), str(at + 99), "WITHSCORES"]), LARGE_ZSET, "zset"), 1.5),
     Case("ZPOPMIN", once(200_000, lambda n: [make_request("ZPOPMIN", "zset")] * n, lambda n: filling("ZADD", "zset", n, scored)), 1.2),
     Case("ZRANK in 1M", rank_in_huge, 1.5, prepare=fill_huge),
-    *waiting_cases("BLPOP", lambda key: make_request("LPUSH", key, member(1)), lambda key: make_request("BLPOP", key, 0)),
-    *waiting_cases("BZPOPMIN", lambda key: make_request("ZADD", key, 1, member(1)), lambda key: make_request("BZPOPMIN", key, 0)),
+    *waiting_cases("BLPOP", lambda key: make_request("LPUSH", key, member(1)), lambda key, _: make_request("BLPOP", key, 0)),
+    *waiting_cases("BZPOPMIN", lambda key: make_request("ZADD", key, 1, member(1)), lambda key, _: make_request("BZPOPMIN", key, 0)),
     bytes_case("bytes of a hash of 10", small_keys(*HASH)),
     bytes_case("bytes of a list of 10", small_keys(*LIST)),
     bytes_case("bytes of a set of 10", small_keys(*SET)),

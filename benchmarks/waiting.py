@@ -44,29 +44,50 @@ def send_each(socks: Sequence[socket.socket], requests: Sequence[bytes]) -> None
         sock.sendall(request)
 
 
-def to_group(consumers: int, number: int) -> Callable[[Server, float], Sample]:
-    """Messages to groups with `consumers` waiting for each."""
-    streams = BATCH if consumers == 1 else 1
+def to_waiting(
+    clients: int,
+    number: int,
+    push: Callable[[str], bytes],
+    wait: Callable[[str, int], bytes],
+    prepare: Callable[[str], bytes] | None = None,
+) -> Callable[[Server, float], Sample]:
+    """What keys get while `clients` wait for each.
+
+    push     key -> the request that serves a client
+    wait     key, number of a client -> the request with which it waits, again after each reply
+    prepare  key -> a request that is sent before
+    """
+    keys = [f"work:{i}" for i in range(BATCH if clients == 1 else 1)]
 
     def run(server: Server, scale: float) -> Sample:
         rounds = max(2, int(number * scale) // BATCH)
-        keys = [f"work:{i}" for i in range(streams)]
         remove(server, (f"work:{i}" for i in range(BATCH)))
-        send_all(server, [make_request("XGROUP", "CREATE", key, "g", "$", "MKSTREAM") for key in keys])
-        waiting = [
-            make_request("XREADGROUP", "GROUP", "g", f"c{i}", "COUNT", 1, "BLOCK", 0, "STREAMS", keys[i % streams], ">")
-            for i in range(streams * consumers)
-        ]
-        messages = Requests(make_request("XADD", keys[i % streams], "*", "message", PAYLOAD) for i in range(BATCH))
+        if prepare is not None:
+            send_all(server, [prepare(key) for key in keys])
+        waiting = [wait(keys[i % len(keys)], i) for i in range(len(keys) * clients)]
+        pushes = Requests(push(keys[i % len(keys)]) for i in range(BATCH))
         with open_connections(server.port, 1 + len(waiting)) as (sender, *listeners):
             send_each(listeners, waiting)
             wait_until_blocked(server, len(waiting))
             with measuring(server, rounds * BATCH) as sample:
-                run_fan(sender, listeners, messages, rounds, expected=BATCH, depth=BATCH,
+                run_fan(sender, listeners, pushes, rounds, expected=BATCH, depth=BATCH,
                         answers=Requests(waiting), has_own_answers=True)  # fmt: skip
         return sample
 
     return run
+
+
+def to_group(consumers: int, number: int) -> Callable[[Server, float], Sample]:
+    """Messages to groups with `consumers` waiting for each."""
+    return to_waiting(
+        consumers,
+        number,
+        push=lambda key: make_request("XADD", key, "*", "message", PAYLOAD),
+        wait=lambda key, i: make_request(
+            "XREADGROUP", "GROUP", "g", f"c{i}", "COUNT", 1, "BLOCK", 0, "STREAMS", key, ">"
+        ),
+        prepare=lambda key: make_request("XGROUP", "CREATE", key, "g", "$", "MKSTREAM"),
+    )
 
 
 def times_as_much(few: Callable[[Server, float], Sample], many: Callable[[Server, float], Sample]) -> Callable[[Server, float], Sample]:  # fmt: skip

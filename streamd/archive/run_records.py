@@ -40,6 +40,5 @@ def note_run(
         error_kind=report.error_kind if has_failed else None,
         error_ms=now_ms if has_failed else None,
         boundary=report.high or (before.boundary if before is not None else "0-0"),
-        held_ms=dict.fromkeys(report.held_by, now_ms),
     )
     connection.command("SET", key, format_runs({**runs, label: run.after(before)}))

@@ -12,7 +12,7 @@ __all__ = ["RunReport", "StreamReport"]
 
 @dataclass
 class StreamReport:
-    """What a run did with one stream. IDs as text; None: there is none."""
+    """The result of a run over one stream. IDs are text; None: no such ID."""
 
     stream: str
     status: str = "failed"  # archived, nothing (to archive), or failed

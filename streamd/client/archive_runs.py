@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from streamd.client.archive_keys import key_beside
 
 __all__ = ["ArchiveRun", "format_runs", "parse_runs", "runs_key"]
-
-EARLIER = 5
-"""Moments of earlier runs that are kept: what is usual is seen from them."""
 
 
 @dataclass(frozen=True)
@@ -30,53 +26,31 @@ class ArchiveRun:
     run: str
     at_ms: int  # when the run ended
     every_ms: int | None = None  # how often runs are repeated; None: nobody has said
-    earlier_ms: tuple[int, ...] = ()  # when the runs before ended, oldest first
     success_ms: int | None = None  # the last run that succeeded
     error: str | None = None  # of the last run that failed
     error_kind: str | None = None  # the name of its type
     error_ms: int | None = None
     boundary: str = "0-0"  # the ID up to which the stream is archived
-    held_ms: Mapping[str, int] = field(default_factory=dict)  # groups that hold up trims, and since when
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> ArchiveRun:
         """Raises TypeError, ValueError and KeyError for what is no such record; further members are ignored."""
         known = {each.name for each in fields(cls)}
         made = cls(**{name: value for name, value in found.items() if name in known})
-        return cls(
-            **{
-                **asdict(made),
-                "at_ms": int(made.at_ms),
-                "earlier_ms": tuple(map(int, made.earlier_ms)),
-                "held_ms": {str(name): int(since) for name, since in dict(made.held_ms).items()},
-            }
-        )
+        return replace(made, at_ms=int(made.at_ms))
 
     @property
     def has_failed(self) -> bool:
         """Whether the last run has failed."""
         return self.error_ms is not None and self.error_ms >= self.at_ms
 
-    @property
-    def usual_ms(self) -> int | None:
-        """The longest time between runs that is usual here; None when that cannot be said yet."""
-        if self.every_ms is not None:
-            return self.every_ms
-        moments = (*self.earlier_ms, self.at_ms)
-        return max((later - earlier for earlier, later in pairwise(moments)), default=None)
-
     def after(self, before: ArchiveRun | None) -> ArchiveRun:
         """This run with what is to be kept of the one before."""
         if before is None:
             return self
-        kept = asdict(self)
-        kept["earlier_ms"] = (*before.earlier_ms, before.at_ms)[-EARLIER:]
-        kept["held_ms"] = {group: before.held_ms.get(group, since) for group, since in self.held_ms.items()}
         if self.has_failed:
-            kept |= {"success_ms": before.success_ms, "held_ms": {**before.held_ms, **kept["held_ms"]}}
-        elif before.error_ms is not None:
-            kept |= {"error": before.error, "error_kind": before.error_kind, "error_ms": before.error_ms}
-        return ArchiveRun(**kept)
+            return replace(self, success_ms=before.success_ms)
+        return replace(self, error=before.error, error_kind=before.error_kind, error_ms=before.error_ms)
 
 
 def runs_key(stream: str) -> str:

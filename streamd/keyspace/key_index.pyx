@@ -3,7 +3,7 @@
 
 A hash table with linear probing. A slot has eight bytes: the address of a record, and 16 bits of the hash of its key in
 those that addresses leave free, so that hardly any record is looked at in vain. The hash is the low half of the
-interpreter's, which is seeded anew in each process; records keep it.
+interpreter's, whose seed differs in each process; records keep it.
 
               hash  |  shard (10)  | .................... |
                     | ...... |      tag (16)     | ...... |

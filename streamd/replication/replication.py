@@ -181,7 +181,7 @@ class Replication(Capability):
         self._effects.set_replicas((*((self.stream,) if is_source else ()), *self._sinks))
 
     def add_sink(self, sink: EffectSink) -> None:
-        """Let another receiver have what replicas get, from now on, also while there are none."""
+        """From now on, pass the stream of replicas to this receiver as well, whether or not a replica is connected."""
         self._sinks.append(sink)
         self._follow_role()
 

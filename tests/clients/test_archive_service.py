@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ pytest.importorskip("pyspark", reason="archives are read here by streamd-server[
 from support.archives.runs import KEY, rows_of_history
 
 from streamd.archive.layout import Layout
+from streamd.archive.object_disk import disk_for
 from streamd.archive.verify import verify_archive
 
 pytestmark = pytest.mark.long
@@ -230,8 +232,9 @@ def test_a_full_disk_is_an_error_until_there_is_space(
     assert found["last_run"]["success_ms"] >= found["last_run"]["error_ms"]
 
 
-def test_no_new_archive_takes_the_place_of_one_that_is_gone(
-    store: redis.Redis, streamd_server: Server, tmp_path: Path
+@pytest.mark.parametrize("place", ["an empty folder", "another archive"])
+def test_no_other_archive_takes_the_place_of_one_that_is_gone(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path, place: str
 ) -> None:
     path, away, port = tmp_path / "archive", tmp_path / "away", streamd_server.port
     produced = add(store, KEY, 20)
@@ -239,10 +242,16 @@ def test_no_new_archive_takes_the_place_of_one_that_is_gone(
         service.next_round(archived(KEY, 20), "the first entries")
         os.rename(path, away)
         path.mkdir()  # as where a file system is not mounted
+        reason = "is not an archive: it has no archive.json"
+        if place == "another archive":
+            Layout(path).create(disk_for(str(path)))
+            reason = "is not the archive with which this service has begun"
+        there = os.listdir(path)
         produced += add(store, KEY, 30)
-        failed = service.next_round(lambda report: "error" in report, "an archive that is gone")
-        assert failed["error"] == f"ArchiveError: {path} is not an archive: it has no archive.json"
-        assert (os.listdir(path), store.xlen(KEY)) == ([], 30)
+        failed = service.next_round(lambda report: reason in report.get("error", ""), "an archive that is gone")
+        assert failed["error"] == f"ArchiveError: {path} {reason}"
+        assert (os.listdir(path), store.xlen(KEY)) == (there, 30)
+        shutil.rmtree(path)
         os.rename(away, path)
         service.next_round(archived(KEY, 30), "the rest")
         assert service.end() == 0

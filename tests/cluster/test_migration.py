@@ -41,6 +41,15 @@ def begin(target: Node, *ranges: int) -> bytes:
     return task
 
 
+def begin_in_vain(nodes: Any) -> bytes:
+    """A task that fails: a slot of the source is in the middle of another move."""
+    source, target = nodes
+    source.must("CLUSTER", "SETSLOT", "3", "MIGRATING", nodes.id_of(target))
+    task = begin(target, 4, 5)
+    wait_until(lambda: status(target, task)["state"] == b"failed", "the task fails")
+    return task
+
+
 def is_completed(source: Node, target: Node, task: bytes) -> bool:
     return all(status(node, task).get("state") == b"completed" for node in (source, target))
 
@@ -156,9 +165,7 @@ def test_errors_are_those_of_redis(new_shared_node: NewNode, kind: str) -> None:
 def test_a_failed_task_is_tried_again_until_it_is_cancelled(new_shared_node: NewNode, kind: str) -> None:
     nodes = start_cluster(new_shared_node, (kind, kind))
     source, target = nodes
-    source.must("CLUSTER", "SETSLOT", "3", "MIGRATING", nodes.id_of(target))
-    task = begin(target, 4, 5)
-    wait_until(lambda: status(target, task)["state"] == b"failed", "the task fails")
+    task = begin_in_vain(nodes)
     assert status(target, task)["last_error"] == (
         b"Main channel - Failed to sync with source node: Error reply to CLUSTER SYNCSLOTS SYNC from the source: -ERR all slot"
         b" states must be STABLE to start a slot migration task. (state: syncslots-reply, rdb_channel_state: none)"
@@ -187,9 +194,7 @@ def test_a_failed_task_is_tried_again_until_it_is_cancelled(new_shared_node: New
 def test_a_new_import_takes_the_place_of_one_that_has_failed(new_shared_node: NewNode, kind: str) -> None:
     nodes = start_cluster(new_shared_node, (kind, kind))
     source, target = nodes
-    source.must("CLUSTER", "SETSLOT", "3", "MIGRATING", nodes.id_of(target))
-    task = begin(target, 4, 5)
-    wait_until(lambda: status(target, task)["state"] == b"failed", "the task fails")
+    task = begin_in_vain(nodes)
     source.must("CLUSTER", "SETSLOT", "3", "STABLE")
     other = begin(target, 7, 7, 0, 1, 2, 3)
     told = status(target, task)

@@ -1,4 +1,4 @@
-"""Pairs of servers: streamd beside a real Redis."""
+"""Pairs of servers, streamd beside a real Redis, and what is observed of both."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.compare.differential import Pair, PairPool, Tally
+from support.compare.events import EventWatch
+from support.compare.logs import Log, open_logs
 from support.servers import Server
 
 
@@ -23,3 +25,16 @@ def pair(request: pytest.FixtureRequest, streamd_server: Server, redis_server: S
     pair = Pair(streamd_server, redis_server, request.param, tally)
     yield pair
     pair.close()
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Log, Log]]:
+    """Servers of their own, and what each writes to its append-only file."""
+    yield from open_logs(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def watch(streamd_server: Server, redis_server: Server) -> Iterator[EventWatch]:
+    """The keyspace events of both servers."""
+    with EventWatch(streamd_server, redis_server) as watch:
+        yield watch

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from support.compare.events import EventWatch
-from support.compare.logs import Log, compare, open_logs
-from support.servers import Server
+from support.compare.logs import Log, compare
 
 pytestmark = pytest.mark.real
 
@@ -84,17 +81,6 @@ STORIES = {
         EVAL "redis.call('pfadd', 'h', 'y') return redis.call('pfcount', 'h')" 0
     """,
 }
-
-
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Log, Log]]:
-    yield from open_logs(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def watch(streamd_server: Server, redis_server: Server) -> Iterator[EventWatch]:
-    with EventWatch(streamd_server, redis_server) as watch:
-        yield watch
 
 
 @pytest.mark.parametrize("story", STORIES)

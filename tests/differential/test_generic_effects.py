@@ -6,20 +6,15 @@ number of changes that INFO counts. Marked `real`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from support.compare.effect_stories import GENERIC_STORIES, MEETINGS, NO_CYCLE
-from support.compare.logs import Log, compare, open_logs
+from support.compare.logs import Log, compare
 from support.servers import eventually
 from support.wire import Reply
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Log, Log]]:
-    yield from open_logs(tmp_path_factory)
 
 
 @pytest.mark.parametrize("story", GENERIC_STORIES)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.compare.effect_stories import NO_CYCLE
 from support.compare.events import EventWatch
-from support.compare.logs import Log, compare, open_logs
+from support.compare.logs import Log, compare
 from support.servers import Server
 
 pytestmark = pytest.mark.real
@@ -111,17 +111,6 @@ MEETINGS = [
     "HDEL h c\nHMGET h a b", "HDEL h c\nHGET h a\nHGET h b", "HDEL h b c\nHSETNX h a 1", "HDEL h b c\nHINCRBY h a 1",
     "MULTI\nHGET h a\nHSET h x 1\nEXEC",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Log, Log]]:
-    yield from open_logs(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def watch(streamd_server: Server, redis_server: Server) -> Iterator[EventWatch]:
-    with EventWatch(streamd_server, redis_server) as watch:
-        yield watch
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from support.commands.observed import OBSERVING, ServerObserver, compare_told
 from support.compare.differential import parse_script
 from support.compare.events import ALL_EVENTS, EventWatch
-from support.servers import Server, start_redis, start_streamd
+from support.servers import start_redis, start_streamd
 
 pytestmark = pytest.mark.real
 
@@ -70,12 +70,6 @@ STORIES = {
         EXEC
     """,
 }
-
-
-@pytest.fixture(scope="module")
-def watch(streamd_server: Server, redis_server: Server) -> Iterator[EventWatch]:
-    with EventWatch(streamd_server, redis_server) as watch:
-        yield watch
 
 
 @pytest.mark.parametrize("name", STORIES)

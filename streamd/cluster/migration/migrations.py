@@ -4,7 +4,7 @@
               CLUSTER SYNCSLOTS ─────▶ Handover (source.py)  on the node that has them
 
 A node does one task at a time. Clients are served by the old owner until the new one has everything; then by the new one. When a task fails,
-the keys that have arrived are deleted, and the node that imports tries again after a second, until it is told to stop (CANCEL), or the
+the keys that have arrived are deleted, and the node that imports tries again after a second, until the task is cancelled (CANCEL), or the
 owner of a slot changes. Behaviour: Redis 8.6, as seen on running servers.
 """
 

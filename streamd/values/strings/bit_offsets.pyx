@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef int64_t require_bit_offset(Context ctx, bytes text, int width) except -1:
-    """The offset of a bit; raises CommandError when it is none, or when the string would become too long.
+    """The offset of a bit; raises CommandError when it is no offset, or when the string would become too long.
 
     width  of a field in bits: `#3` is the fourth field of that width. 0: single bits, which are not numbered so
     """

@@ -93,7 +93,7 @@ cdef Py_ssize_t count_bits(const uint8_t *data, Py_ssize_t first, Py_ssize_t las
 
 
 cdef Py_ssize_t find_bit(const uint8_t *data, Py_ssize_t first, Py_ssize_t last, bint wanted) noexcept nogil:
-    """The first bit of a range that is set, or that is clear; -1 when there is none."""
+    """The first bit of a range that is set, or that is clear; -1 when no bit is."""
     cdef Py_ssize_t at = first >> 3, end = last >> 3
     cdef uint64_t dull = 0 if wanted else ~<uint64_t>0      # what does not hold such a bit
     cdef unsigned int found
