@@ -256,3 +256,29 @@ def test_random_scripts_leave_the_same_bytes(pair: Pair, seed: int) -> None:
             )
     pair.run(script)
     state_of(pair)
+
+
+MULTIPLIER, HASH_SEED, WORD = 0xC6A4A7935BD1E995, 0xADC83B19, (1 << 64) - 1
+
+
+def element_of(register: int, count: int) -> bytes:
+    """An element of 8 bytes that raises a register to a count: MurmurHash64A, run backwards."""
+    value = 1 << (count + 13) | register if count <= 50 else register
+    inverse = pow(MULTIPLIER, -1, 1 << 64)
+    value ^= value >> 47
+    value = value * inverse & WORD
+    value ^= value >> 47
+    value = value * inverse & WORD
+    value ^= HASH_SEED ^ 8 * MULTIPLIER & WORD
+    value = value * inverse & WORD
+    value ^= value >> 47
+    return (value * inverse & WORD).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 50, 51])
+def test_a_register_of_any_count_has_the_same_bytes(pair: Pair, count: int) -> None:
+    """A sparse string holds counts up to 32; random elements hardly reach 20."""
+    registers = (0, 1, 2, 100, 16_382, 16_383)
+    pair.run([line for each in registers for line in (("PFADD", "a", element_of(each, count)), ("GET", "a"))])
+    pair.run([("PFMERGE", "b", "a"), ("GET", "b"), ("PFCOUNT", "a", "b"), ("STRLEN", "a")])
+    assert (len(pair.run([("GET", "a")])[0].value) > 12_000) == (count > 32)
