@@ -328,6 +328,8 @@ static int flush(struct loop *l, struct connection *c)
         if (sent < 0) {
             if (errno == EINTR)
                 continue;
+            if (errno == ECONNRESET || errno == EPIPE)
+                return FAILED_CLOSED;
             if (errno != EAGAIN && errno != EWOULDBLOCK)
                 return FAILED_SYSTEM;
             if (!c->is_full) {
@@ -352,7 +354,9 @@ static int receive(struct loop *l, struct connection *c)
 {
     ssize_t size = recv(c->fd, l->buffer, RECEIVE, 0);
     if (size < 0)
-        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : FAILED_SYSTEM;
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0
+               : errno == ECONNRESET                                     ? FAILED_CLOSED
+                                                                         : FAILED_SYSTEM;
     if (!size)
         return FAILED_CLOSED;
     l->result->bytes_in += size;
