@@ -46,8 +46,9 @@ class Nodes(list[Node]):
         return {words[0]: words for line in self.ask(node, "CLUSTER", "NODES").splitlines() if (words := line.split())}
 
     def state(self, node: Node, field: str = "cluster_state") -> str:
-        fields = dict(line.split(":", 1) for line in self.ask(node, "CLUSTER", "INFO").split("\r\n") if line)
-        return fields[field]
+        """A field of CLUSTER INFO; empty while the node refuses the command because it is loading."""
+        lines = self.ask(node, "CLUSTER", "INFO").split("\r\n")
+        return dict(line.split(":", 1) for line in lines if ":" in line).get(field, "")
 
     def owners(self, node: Node) -> dict[str, str]:
         """Runs of slots by the ID of their owner, as a node sees them."""
