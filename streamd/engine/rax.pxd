@@ -6,7 +6,7 @@ tree holds pointers and never owns or frees a record. A key must not change whil
 record's address must be even (any malloc'ed one is). A key passed to a function may be the one inside the record.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 
 cdef struct Rax:
@@ -38,6 +38,16 @@ cdef size_t rax_gather(
     const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room) noexcept nogil
     # the records from the smallest >= from_key up to `last`, which must be one of them, or the first `room` (at least
     # 1) of those, into `out`; returns how many
+# Weights, for callers that want to know how much comes before a key: the tree adds them up, the records keep them. Keys
+# must then be inserted in ascending order. The last record always counts as weighing 0, so that it may grow at no cost;
+# a record must weigh 0, too, when it is inserted or removed. So a caller calls rax_weigh with its weight when another
+# has been inserted after it, with less than 0 before it is removed, and with less than 0 when it has become the last.
+ctypedef uint64_t (*rax_weight)(const void *record) noexcept nogil          # what a record weighs now
+cdef void rax_weigh(Rax *tree, const uint8_t *key, int64_t more) noexcept nogil
+    # the record with this key, which must be there, weighs so much more
+cdef uint64_t rax_weight_before(const Rax *tree, const uint8_t *key, rax_weight weigh) noexcept nogil
+    # of all records below this key, which must be that of a record
+cdef int rax_check_weights(const Rax *tree, rax_weight weigh) except -1     # walks everything; AssertionError
 cdef int rax_check(const Rax *tree) except -1                               # walks everything; AssertionError
 
 

@@ -25,6 +25,11 @@ byte d and lie on one side of the key. Insertion and all ordered queries start f
 Nodes come in four sizes, for 4, 16, 48 and 256 children; those of the first three keep their bytes in ascending order.
 They grow when full and shrink with some slack, so that repeatedly adding and removing a key at the limit moves nothing.
 
+Weights. A record may have a weight, such as the number of entries of a listpack. The record keeps it, and each inner
+node has the sum of those below it. What comes before a key is then added up on the way down: at each node, the children
+to the left of the way, or, if they are fewer, those to the right, which are subtracted from the sum of the node. A tree
+whose caller never calls `rax_weigh` has sums of 0, and does nothing for them.
+
 `redis_nodes` is the number of nodes in Redis's own radix tree for the same keys: one per record and one per branch,
 and one more in front of each for the shared bytes between its parent's branch byte and itself, if there are any. Redis
 compresses again after deletions, so the number depends only on the keys; every change adds the difference it makes.
@@ -32,15 +37,20 @@ compresses again after deletions, so the number depends only on the keys; every 
 Invariants: see rax_check.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint64_t, uintptr_t
 from streamd.heap cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 __all__ = []
 
 
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void *address) noexcept nogil
+
+
 cdef enum:
     MAX_KEY_LEN = 32
+    AHEAD = 16             # children whose memory is prefetched
 
 cdef enum NodeKind:
     NODE4
@@ -53,6 +63,7 @@ cdef struct Node:
     uint8_t kind      # NodeKind
     uint8_t depth     # index of the byte of the key that chooses the child
     uint16_t count    # children, 2 to the capacity
+    uint8_t below[8]  # a uint64_t, the weight of all records below; as bytes it needs no padding around it
 
 # The first three: children[i] is the child for byte keys[i]; keys ascend. Children are tagged like Rax.root.
 cdef struct Node4:
@@ -200,6 +211,16 @@ cdef inline void *child_below(const Node *node, int byte) noexcept nogil:
     return children[i - 1] if i > 0 else NULL
 
 
+cdef inline uint64_t weight_below(const Node *node) noexcept nogil:
+    cdef uint64_t weight
+    memcpy(&weight, node.below, sizeof(uint64_t))
+    return weight
+
+
+cdef inline void set_below(Node *node, uint64_t weight) noexcept nogil:
+    memcpy(node.below, &weight, sizeof(uint64_t))
+
+
 cdef Node *new_node(Rax *tree, int kind, uint8_t depth) noexcept nogil:
     """A node without children, or NULL when out of memory."""
     cdef Node *node = <Node *>malloc(node_size(kind))
@@ -210,6 +231,7 @@ cdef Node *new_node(Rax *tree, int kind, uint8_t depth) noexcept nogil:
     node.kind = <uint8_t>kind
     node.depth = depth
     node.count = 0
+    set_below(node, 0)
     tree.memory += node_size(kind)
     return node
 
@@ -265,6 +287,7 @@ cdef bint change_kind(Rax *tree, void **slot, int kind) noexcept nogil:
         memcpy(node_keys(new), node_keys(old), old.count)
         memcpy(new_children, old_children, old.count * sizeof(void *))
     new.count = old.count
+    memcpy(new.below, old.below, sizeof(uint64_t))
     slot[0] = new
     free_node(tree, old)
     return True
@@ -489,6 +512,8 @@ cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil:
         tree.redis_nodes += redis_cost(tree, node, start)
         put_child(node, near[d], slot[0])
         put_child(node, key[d], tag(record))
+        if not is_record(slot[0]):              # a record that is there weighs 0 now: see rax.pxd
+            set_below(node, weight_below(<const Node *>slot[0]))
         slot[0] = node
     tree.redis_nodes += redis_cost(tree, tag(record), d + 1)
     tree.count += 1
@@ -668,6 +693,64 @@ cdef size_t rax_gather(
     return gathering.count
 
 
+# --- Weights --------------------------------------------------------------------------------------------------------
+
+
+cdef void rax_weigh(Rax *tree, const uint8_t *key, int64_t more) noexcept nogil:
+    """The weight of the record with this key, which must be there, has grown by `more`. O(key_len)."""
+    cdef void *pointer = tree.root
+    cdef Node *node
+    while not is_record(pointer):
+        node = <Node *>pointer
+        set_below(node, weight_below(node) + <uint64_t>more)
+        pointer = child_slot(node, key[node.depth])[0]
+
+
+cdef inline uint64_t weight_of(
+    const Rax *tree, const void **children, int start, int stop, rax_weight weigh
+) noexcept nogil:
+    """The weight of some of the children of a node. Nearly all of the time is waiting for their memory."""
+    cdef uint64_t total = 0
+    cdef const void *child
+    cdef int i
+    for i in range(start, min(start + AHEAD, stop)):
+        prefetch(children[i])
+    for i in range(start, stop):
+        if i + AHEAD < stop:
+            prefetch(children[i + AHEAD])
+        child = children[i]
+        if child is NULL:
+            continue
+        if not is_record(child):
+            total += weight_below(<const Node *>child)
+        elif untag(child) != tree.last:
+            total += weigh(untag(child))
+    return total
+
+
+cdef uint64_t rax_weight_before(const Rax *tree, const uint8_t *key, rax_weight weigh) noexcept nogil:
+    """The weight of all records below this key, which must be that of a record. At most 128 children on each level."""
+    cdef uint64_t total = 0
+    cdef const void *pointer = tree.root
+    cdef const Node *node
+    cdef const void **children
+    cdef int at, stop
+    while not is_record(pointer):
+        node = <const Node *>pointer
+        children = <const void **>node_children(node)
+        at = key[node.depth]
+        stop = 256
+        if node.kind != NODE256:
+            at = keys_below(node, <uint8_t>at)
+            stop = node.count
+        if 2 * at <= stop:
+            total += weight_of(tree, children, 0, at, weigh)
+        else:
+            total += weight_below(node) - weight_of(tree, children, at, stop, weigh)
+        pointer = children[at]
+    return total
+
+
 # --- Invariants -----------------------------------------------------------------------------------------------------
 
 
@@ -735,3 +818,26 @@ cdef int rax_check(const Rax *tree) except -1:
     expect(census.memory == tree.memory, "bytes of the nodes")
     expect(census.redis_nodes == tree.redis_nodes, "Redis's number of nodes")
     return expect(<const uint8_t *>tree.last == census.last, "the last record")
+
+
+cdef int check_weight(const Rax *tree, const void *pointer, rax_weight weigh, uint64_t *total) except -1:
+    cdef const Node *node = <const Node *>pointer
+    cdef void **children
+    cdef uint64_t below = 0
+    cdef int i
+    if is_record(pointer):
+        if untag(pointer) != tree.last:
+            total[0] += weigh(untag(pointer))
+        return 0
+    children = node_children(node)
+    for i in range(256 if node.kind == NODE256 else node.count):
+        if children[i] is not NULL:
+            check_weight(tree, children[i], weigh, &below)
+    total[0] += below
+    return expect(below == weight_below(node), "the weight below a node")
+
+
+cdef int rax_check_weights(const Rax *tree, rax_weight weigh) except -1:
+    """Add up all weights and raise AssertionError when a sum is wrong. O(n)."""
+    cdef uint64_t total = 0
+    return 0 if tree.root is NULL else check_weight(tree, tree.root, weigh, &total)

@@ -292,6 +292,10 @@ STREAMS = (
         "stream-node-max-entries", 100, apply="refresh",
         doc="Entries in a node of a stream, deleted ones included; 0 for no limit by count.",
     ),
+    boolean(
+        "stream-exact-lag", False,
+        doc="Whether XINFO counts the lag of a group. By default it is estimated as in Redis, and null where unknown.",
+    ),
     integer(
         "stream-idmp-duration", 100, lo=1, hi=86400, unit="seconds", apply="refresh",
         doc="How long a new stream remembers the messages of idempotent producers.",

@@ -95,6 +95,11 @@ cdef inline int64_t live_count(const StreamNode *node) noexcept nogil:
     return live
 
 
+cdef inline uint64_t node_weight(const void *node) noexcept nogil:
+    """Its live entries, as the radix tree adds them up."""
+    return <uint64_t>live_count(<const StreamNode *>node)
+
+
 cdef inline const uint8_t *enter_node(StreamCursor *cursor, StreamNode *node) noexcept nogil:
     """Read the node's master entry; returns the first entry."""
     cdef int64_t names

@@ -11,7 +11,8 @@ tombstones, left by their XTRIM MINID.
 
 Invariants (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its
 node's master ID or above last_id; no node is empty; live and deleted counts are correct, the live ones add up
-to `length`; first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length;
+to `length`; in the radix tree each node weighs as much as it has live entries, except the last one, which still grows
+and weighs 0; first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length;
 node_bytes is the size of the nodes; before `skipped` the first node has only tombstones.
 
 By convention in the engine, callers check the arguments: an ID to be appended is above last_id. The methods visible to
@@ -30,14 +31,15 @@ from streamd.engine.listpack cimport (
     lp_put_int, lp_replace_int, lp_set_header, lp_skip,
 )
 from streamd.engine.rax cimport (
-    rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower, rax_remove, rax_try_insert,
+    rax_check, rax_check_weights, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower,
+    rax_remove, rax_try_insert, rax_weigh,
 )
 from streamd.heap cimport free, malloc, realloc
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.node cimport (
     FLAG_DELETED, FLAG_SAME_NAMES, MASTER_ELEMENTS, StreamCursor, StreamNode, cursor_pair, end_of, enter_node,
-    entry_before, entry_end, free_node, id_at, last_of, live_count, make_key, master_id, open_entry, read_head,
-    seek_in_node, skip_body, skip_entry,
+    entry_before, entry_end, free_node, id_at, last_of, live_count, make_key, master_id, node_weight, open_entry,
+    read_head, seek_in_node, skip_body, skip_entry,
 )
 from streamd.values.streams.node_check cimport NodeCensus, node_fault
 from streamd.values.streams.stream_remains cimport StreamRemains, free_chain, set_next, trimmed_nodes
@@ -406,6 +408,7 @@ cdef class Stream:
             raise
         self.node_bytes += sizeof(StreamNode) + capacity
         if previous is not NULL:
+            rax_weigh(&self.nodes, previous.key, live_count(previous))
             self.resize(previous, lp_bytes(previous.lp))
         return node
 
@@ -453,9 +456,16 @@ cdef class Stream:
 
     cdef void take_out(self, StreamNode *node) noexcept nogil:
         """Like drop_node, but the caller then owns the node and its contents."""
+        cdef bint was_open = node == self.nodes.last
+        cdef StreamNode *node_before
         if node == rax_first(&self.nodes):
             self.skipped = 0
+        if not was_open:
+            rax_weigh(&self.nodes, node.key, -live_count(node))
         rax_remove(&self.nodes, node.key)
+        if was_open and self.nodes.last is not NULL:        # the node before it is open from now on
+            node_before = <StreamNode *>self.nodes.last
+            rax_weigh(&self.nodes, node_before.key, -live_count(node_before))
         self.node_bytes -= sizeof(StreamNode) + node.capacity
 
     cdef int reserve_count(self, StreamNode *node) except -1 nogil:
@@ -477,6 +487,8 @@ cdef class Stream:
         moved = lp_replace_int(node.lp, p, live - removed)
         moved += lp_replace_int(node.lp, <uint8_t *>lp_skip(p), deleted + removed)
         self.note_shift(node, moved)
+        if node != self.nodes.last:
+            rax_weigh(&self.nodes, node.key, -removed)
         return 0
 
     cdef int refresh_first(self) noexcept nogil:
@@ -788,7 +800,7 @@ cdef class Stream:
         return twin
 
     cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1:
-        """Put a copy of a node's listpack at its place. The caller updates counters and ends."""
+        """Put a copy of a node's listpack at the end. The caller updates counters and ends."""
         cdef uint8_t *own = <uint8_t *>malloc(size)
         if own is NULL:
             raise MemoryError
@@ -799,8 +811,9 @@ cdef class Stream:
         return 0
 
     cdef StreamNode *hang_node(self, StreamID master, uint8_t *lp, size_t size) noexcept nogil:
-        """Put a malloc'ed listpack at its place unchanged; NULL when out of memory; the caller then keeps it."""
+        """Put a malloc'ed listpack at the end unchanged; NULL when out of memory; the caller then keeps it."""
         cdef StreamNode *node = <StreamNode *>malloc(sizeof(StreamNode))
+        cdef StreamNode *previous = <StreamNode *>self.nodes.last
         if node is NULL:
             return NULL
         make_key(node.key, master)
@@ -809,6 +822,8 @@ cdef class Stream:
         if rax_try_insert(&self.nodes, node) != 1:
             free(node)
             return NULL
+        if previous is not NULL:
+            rax_weigh(&self.nodes, previous.key, live_count(previous))
         self.node_bytes += sizeof(StreamNode) + size
         return node
 
@@ -896,6 +911,7 @@ cdef class Stream:
         cdef const char *reason
         cdef StreamCursor cursor
         rax_check(&self.nodes)
+        rax_check_weights(&self.nodes, node_weight)
         assert self.nodes.key_len == 16
         if self.skipped:
             enter_node(&cursor, node)

@@ -11,6 +11,7 @@ from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.arguments cimport find_stream, get_group
+from streamd.values.streams.counting cimport count_above
 from streamd.values.streams.delivery cimport lag_of
 from streamd.values.streams.entry_replies cimport write_found, write_range
 from streamd.values.streams.group cimport Consumer, Group
@@ -20,6 +21,7 @@ from streamd.values.streams.stream cimport Stream
 from streamd.core.help import declare_help
 from streamd.core.spec import KeysAt, block, command, container, integer, key, optional, string, token
 from streamd.errors import CommandError, NoSuchKeyError, printable
+from streamd.settings.config import Config
 
 __all__ = []
 
@@ -42,7 +44,13 @@ cdef int number(ReplyWriter reply, bytes name, int64_t value) except -1:
     return reply.integer(value)
 
 
-cdef int reply_progress(ReplyWriter reply, Stream stream, Group group) except -1:
+cdef bint has_exact_lag(Context ctx):
+    """Whether `lag` is counted, and not estimated as in Redis."""
+    config = ctx.find(Config)
+    return config is not None and config.stream_exact_lag
+
+
+cdef int reply_progress(ReplyWriter reply, Stream stream, Group group, bint is_exact) except -1:
     """The fields `entries-read` and `lag`, null where unknown."""
     cdef int64_t lag
     reply.bulk(b"entries-read")
@@ -51,6 +59,8 @@ cdef int reply_progress(ReplyWriter reply, Stream stream, Group group) except -1
     else:
         reply.integer(group.entries_read)
     reply.bulk(b"lag")
+    if is_exact:
+        return reply.integer(<int64_t>count_above(stream, group.last_id))
     return reply.integer(lag) if lag_of(stream, group, &lag) else reply.null()
 
 
@@ -98,7 +108,7 @@ def xinfo_stream(Context ctx not None, list args not None):
         reply_overview(ctx.reply, stream)
     else:
         count = parse_full(args)
-        reply_full(ctx.reply, stream, count)
+        reply_full(ctx.reply, stream, count, has_exact_lag(ctx))
 
 
 cdef int reply_head(ReplyWriter reply, Stream stream) except -1:
@@ -134,7 +144,7 @@ cdef int entry_or_null(ReplyWriter reply, bytes name, Stream stream, StreamID id
     return 0
 
 
-cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count) except -1:
+cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count, bint is_exact) except -1:
     cdef Group group
     reply.map(15)
     reply_head(reply, stream)
@@ -148,7 +158,7 @@ cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count) except -1:
         reply.bulk(b"name")
         reply.bulk(group.name)
         entry_id(reply, b"last-delivered-id", group.last_id)
-        reply_progress(reply, stream, group)
+        reply_progress(reply, stream, group, is_exact)
         number(reply, b"pel-count", <int64_t>group.pel.by_id.count)
         number(reply, b"nacked-count", <int64_t>group.pel.unowned)
         reply.bulk(b"pending")
@@ -204,6 +214,7 @@ def xinfo_groups(Context ctx not None, list args not None):
     cdef Stream stream = get_stream(ctx, <bytes>args[2])
     cdef ReplyWriter reply = ctx.reply
     cdef Group group
+    cdef bint is_exact = has_exact_lag(ctx)
     reply.array_header(len(stream.groups))
     for name in sorted(stream.groups):
         group = <Group>stream.groups[name]
@@ -213,7 +224,7 @@ def xinfo_groups(Context ctx not None, list args not None):
         number(reply, b"consumers", len(group.consumers))
         number(reply, b"pending", <int64_t>group.pel.by_id.count)
         entry_id(reply, b"last-delivered-id", group.last_id)
-        reply_progress(reply, stream, group)
+        reply_progress(reply, stream, group, is_exact)
 
 
 @command(
