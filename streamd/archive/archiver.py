@@ -45,6 +45,7 @@ from streamd.archive.boundary import (
     Gap,
     check_incarnation,
     choose_end,
+    entries_behind,
     find_gap_in_copy,
     holders,
     trim_limit,
@@ -342,6 +343,7 @@ class StreamRun(StreamWork):
                 next_id=next_id,
                 entries_added=state.entries_added,
                 length=state.length,
+                above=0 if next_id is None else entries_behind(state, last),
                 last_generated=state.last_generated,
             )
         if noted != last:
@@ -434,19 +436,21 @@ class StreamRun(StreamWork):
         self.warn(gap.text)
 
     def manifest(self, bounds: Bounds, files: list[FileRecord], gap: Gap | None) -> Manifest:
-        state = bounds.state
+        state, rows = bounds.state, sum(each.rows for each in files)
+        behind = 0 if bounds.next_id is None else entries_behind(state, self.log.last)
         return Manifest(
             stream=self.stream,
             sequence=self.log.sequence + 1,
             low=bounds.low - 1,
             high=bounds.high,
-            rows=sum(each.rows for each in files),
+            rows=rows,
             files=tuple(files),
             run=self.run_name,
             token=self.lock.token,
             created_ms=server_ms(self.connection),
             entries_added=state.entries_added,
             length=state.length,
+            above=None if behind is None else max(0, behind - rows),
             last_generated=state.last_generated,
             next_id=bounds.next_id,
             gap="; ".join(each.text for each in (bounds.gap, gap) if each is not None),

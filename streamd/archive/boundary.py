@@ -19,6 +19,7 @@ __all__ = [
     "can_have_become",
     "check_incarnation",
     "choose_end",
+    "entries_behind",
     "find_gap",
     "find_gap_in_copy",
     "holders",
@@ -97,6 +98,22 @@ def has_fewer_removed(state: StreamInfo, last: Manifest) -> bool:
     if state.entries_added is None or last.entries_added is None or last.length is None:
         return False
     return state.entries_added - state.length < last.entries_added - last.length
+
+
+def entries_behind(state: StreamInfo, last: Manifest | None) -> int | None:
+    """How many entries of the server are above the last manifest's range, so not archived yet; None: the server does not count.
+
+    No command counts the entries above an ID. Where archived entries are still on the server, it is what was above the range when that was
+    chosen, and what was added since: too high by entries that were deleted before they were archived, until nothing that is archived is
+    left on the server, or nothing is above it.
+    """
+    if last is None or state.has_none_up_to(last.high):
+        return state.length
+    if state.last_generated <= last.high:
+        return 0
+    if state.entries_added is None or last.entries_added is None or last.above is None:
+        return None
+    return min(state.length, last.above + max(0, state.entries_added - last.entries_added))
 
 
 @dataclass(frozen=True)

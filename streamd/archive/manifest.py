@@ -150,6 +150,7 @@ class Manifest:
     kind: str = "archive"  # or "rewrite": `files` take the place of `replaced`, which may hold more rows
     replaced: tuple[str, ...] = ()  # paths of files that count no longer
     length: int | None = None  # entries of the stream when `entries_added` was; None: it was not noted
+    above: int | None = None  # those of them above `high` (boundary.py); None: unknown
     gap: str = ""  # what had gone before it was archived; the next run repeats it: this one may have been killed before it reported
     excused: tuple[Excused, ...] = ()  # what the server may hold though it is not archived (same_stream.py)
 
@@ -172,6 +173,7 @@ class Manifest:
             "server_id": self.server_id,
             "entries_added": self.entries_added,
             "length": self.length,
+            "above": self.above,
             "last_generated_id": format_entry_id(self.last_generated),
             "next_id": None if self.next_id is None else format_entry_id(self.next_id),
             "files": [each.to_json() for each in self.files],
@@ -205,6 +207,7 @@ class Manifest:
             created_ms=int(found["created_ms"]),
             entries_added=None if found["entries_added"] is None else int(found["entries_added"]),
             length=None if found.get("length") is None else int(found["length"]),
+            above=None if found.get("above") is None else int(found["above"]),
             last_generated=parse_entry_id(found["last_generated_id"]),
             next_id=None if found["next_id"] is None else parse_entry_id(found["next_id"]),
             server=str(found["server"]),

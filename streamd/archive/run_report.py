@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamd.archive.archive_errors import LockedError, LockLostError
 
-__all__ = ["RunReport", "StreamReport"]
+__all__ = ["Round", "RunReport", "StreamReport"]
 
 
 @dataclass
@@ -56,8 +57,32 @@ class RunReport:
         return all(each.status != "failed" for each in self.streams)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a stream was not archived, and not because another archiver is working on it."""
+        return any(each.status == "failed" and not each.is_left_to_another for each in self.streams)
+
+    @property
     def rows(self) -> int:
         return sum(each.rows for each in self.streams)
 
+    def to_round(self, seconds: float) -> Round:
+        """The end of this run, now."""
+        return Round(time.time(), seconds, self.has_failed, tuple(each.stream for each in self.streams))
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "is_success": self.is_success, "rows": self.rows}
+
+
+@dataclass(frozen=True)
+class Round:
+    """The end of a run, for metrics.
+
+    at_s     when, in Unix time by the clock of this machine
+    failed   whether there was no run, or some stream was not archived
+    streams  those that were found, archived or not
+    """
+
+    at_s: float
+    seconds: float
+    failed: bool
+    streams: tuple[str, ...] = ()

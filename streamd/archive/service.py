@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from streamd.archive.archive_errors import ArchiveError, NoStreamsError
-from streamd.archive.archiver import Archiver, ArchiveSettings, RunReport
+from streamd.archive.archiver import Archiver, ArchiveSettings
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
+from streamd.archive.run_report import Round, RunReport
 from streamd.client.client_errors import OptionError
 from streamd.errors import StreamdError
 
@@ -42,6 +43,7 @@ class ArchiveService:
     path, options, settings  as for `archive`; `every_ms` of the settings is the time between the starts of rounds
     tell_round               called with the report of each round
     tell_failure             called with the reason why a round could not be run at all
+    after_round              called at the end of each round that was not stopped; an OSError is reported
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ArchiveService:
         stop: Stop,
         tell_round: Callable[[RunReport], None],
         tell_failure: Callable[[str], None],
+        after_round: Callable[[Round], None] | None = None,
     ) -> None:
         if not settings.every_ms:
             raise ValueError("the time between rounds must be positive")
@@ -63,6 +66,7 @@ class ArchiveService:
         self.stop = stop
         self.tell_round = tell_round
         self.tell_failure = tell_failure
+        self.after_round = after_round
         self.layout = Layout(path)
         self._archive_id: str | None = None  # of the archive that the first rounds have found or made
         self._has_no_streams = False  # whether the last round found none
@@ -77,11 +81,24 @@ class ArchiveService:
             self.stop.wait(due - time.monotonic())
 
     def round(self) -> None:
+        started = time.monotonic()
+        try:
+            report = self.try_round()
+        except StoppedError:
+            return
+        if self.after_round is None:
+            return
+        seconds = time.monotonic() - started
+        try:
+            self.after_round(Round(time.time(), seconds, failed=True) if report is None else report.to_round(seconds))
+        except OSError as error:
+            self.tell_failure(text_of(error))
+
+    def try_round(self) -> RunReport | None:
+        """Run a round, and tell of it; None if it could not be run."""
         try:
             self.check_archive()
             report = Archiver(self.path, self.options, self.settings, hook=self.step).run()
-        except StoppedError:
-            return
         except OptionError:
             raise
         except NoStreamsError as error:
@@ -89,14 +106,16 @@ class ArchiveService:
             if not self._has_no_streams:
                 self.tell_failure(text_of(error))
             self._has_no_streams = True
-            return
+            return RunReport("", self.path)
         except (StreamdError, OSError) as error:
             if self._archive_id is None and isinstance(error, ArchiveError):
                 raise
+            self._has_no_streams = False
             self.tell_failure(text_of(error))
-        else:
-            self.tell_round(report)
+            return None
         self._has_no_streams = False
+        self.tell_round(report)
+        return report
 
     def check_archive(self) -> None:
         """Make the archive, before there are streams, so that its state can be asked; later see that it is still the same one.

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamd.archive.archive_errors import IncarnationError
-from streamd.archive.boundary import holders
+from streamd.archive.boundary import entries_behind, holders
 from streamd.archive.layout import Layout
 from streamd.archive.leases import leased_boundary
-from streamd.archive.live_stream import find_state
+from streamd.archive.live_stream import find_entry_above, find_state
 from streamd.archive.lock import holder_of, trimmed_to
 from streamd.archive.manifest_log import ManifestLog, archived_streams
 from streamd.archive.run_records import find_run
@@ -23,6 +23,7 @@ from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id, ms_of
 from streamd.client.replies import server_ms
 from streamd.client.stream_info import find_groups
+from streamd.stream_state import age_s
 
 __all__ = ["StreamStatus", "read_status"]
 
@@ -40,7 +41,8 @@ class StreamStatus:
     archived_at_ms: int | None  # when the last manifest was written, by the server's clock
     on_server: int | None = None  # entries the server holds, archived ones among them
     last_id: str | None = None
-    behind_ms: int | None = None  # from the boundary to the stream's last entry
+    behind_entries: int | None = None  # entries above the boundary (boundary.py); None: unknown, too
+    behind_ms: int | None = None  # how long the first of them has been waiting; None: its ID is no time, too
     trimmed_to: str | None = None
     held_by: dict[str, str] = field(default_factory=dict)  # groups that still need archived entries
     held_by_readers: str | None = None
@@ -95,16 +97,24 @@ def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -
         status.success_age_ms = max(0, now_ms - status.last_run.success_ms)
     status.trimmed_to = trimmed_to(connection, stream)
     leased = leased_boundary(connection, stream)
-    status.held_by_readers = None if leased is None else format_entry_id(leased)
+    status.held_by_readers = None if leased is None or leased >= log.boundary else format_entry_id(leased)
     state = find_state(connection, stream)
     if state is None:
         return
     status.on_server = state.length
     status.last_id = format_entry_id(state.last_generated)
-    since_ms = ms_of(log.boundary) if log.boundary else ms_of(state.first_entry or state.last_generated)
-    status.behind_ms = max(0, min(ms_of(state.last_generated), now_ms) - since_ms)
+    status.behind_entries = entries_behind(state, log.last)
+    status.behind_ms = waiting_ms(find_entry_above(connection, stream, log.boundary), now_ms)
     status.held_by = dict(holders(find_groups(connection, stream_key(stream)), log.boundary))
     try:
         check_is_archived_stream(connection, log.layout, log)
     except (IncarnationError, DataLossError) as error:
         status.fault = str(error)
+
+
+def waiting_ms(entry: int | None, now_ms: int) -> int | None:
+    """How long ago an entry was added, by its ID; 0 if there is none, and None if its ID is no time."""
+    if entry is None:
+        return 0
+    age = age_s((ms_of(entry), 0), now_ms)
+    return None if age is None else round(age * 1000)

@@ -42,7 +42,7 @@ group.add_command(publish)
 def status(
     path: str, streams: tuple[str, ...], offline: bool, max_age: int | None, as_json: bool, **server: Any
 ) -> None:
-    """Show how far STREAMS (default: all) are archived at PATH, and which readers prevent trimming.
+    """Show how far STREAMS (default: all) are archived at PATH, how many entries are not, and which groups or readers prevent trimming.
 
     Exit status: 0 the state is shown, 1 archive or server cannot be read, or, with --max-age, a stream on the server was not archived
     within that time, 2 wrong command line.
@@ -82,7 +82,9 @@ def print_status(found: list[Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("stream", "archived to", "entries", "files", "size", "last run", "on server", "behind", "held by")
+    table = Table(
+        "stream", "archived to", "entries", "files", "size", "last run", "on server", "behind", "waits", "held by"
+    )
     for each in found:
         held = [*each.held_by, *(["readers"] if each.held_by_readers else [])]
         if each.locked_by:
@@ -95,6 +97,7 @@ def print_status(found: list[Any]) -> None:
             size_text(each.bytes),
             "" if each.archived_at_ms is None else time.strftime("%F %T", time.localtime(each.archived_at_ms / 1000)),
             "" if each.on_server is None else f"{each.on_server:,}",
+            "" if each.behind_entries is None else f"{each.behind_entries:,}",
             "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.0f} s",
             Text(in_one_line(", ".join(held))),
         )

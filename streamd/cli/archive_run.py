@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -53,6 +54,10 @@ Progress = Callable[[str, str], None]
     help="Maintain an open table from now on, as `archive publish` does; may be repeated.",
 )  # fmt: skip
 @positive_duration_option("--every", help="Repeat the run at this interval until SIGTERM.  [default: run once]")
+@click.option(
+    "--metrics-file", type=click.Path(dir_okay=False), metavar="PATH",
+    help="After each run, write metrics to this file, for the textfile collector of Prometheus's node_exporter.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
 @with_server_options
 def run(
@@ -72,6 +77,7 @@ def run(
     wait: int,
     publish: tuple[str, ...],
     every: int | None,
+    metrics_file: str | None,
     as_json: bool,
     **server: Any,
 ) -> None:
@@ -110,11 +116,13 @@ def run(
             publish=tuple(map(TableConfig, publish)),
             every_ms=every,
         )
+        after_round = metrics_writer(metrics_file, path, options, settings)
         if every is not None:
-            serve(path, options, settings, as_json=as_json)
+            serve(path, options, settings, after_round, as_json=as_json)
             return
-        with shown(enabled=not as_json) as progress:
+        with shown(enabled=not as_json) as progress, round_told(after_round) as reports:
             report = archive(path, options, settings=settings, progress=progress)
+            reports.append(report)
         if as_json:
             say(json.dumps(report.to_json()))
         else:
@@ -122,7 +130,34 @@ def run(
     sys.exit(0 if report.is_success else 1)
 
 
-def serve(path: str, options: dict[str, str], settings: Any, *, as_json: bool) -> None:
+def metrics_writer(file: str | None, path: str, options: dict[str, str], settings: Any) -> Any:
+    """What is called with each Round; None if no metrics are wanted."""
+    if file is None:
+        return None
+    from streamd.archive.metrics_file import MetricsFile
+
+    return MetricsFile(
+        file, path, options, ignored_groups=settings.ignored_groups, every_ms=settings.every_ms
+    ).write  # fmt: skip
+
+
+@contextmanager
+def round_told(after_round: Any) -> Iterator[list[Any]]:
+    """Call `after_round`, unless it is None, when a block ends, which adds its report to a list unless it fails."""
+    started = time.monotonic()
+    reports: list[Any] = []
+    try:
+        yield reports
+    finally:
+        if after_round is not None:
+            from streamd.archive.run_report import Round
+
+            seconds = time.monotonic() - started
+            made = [each.to_round(seconds) for each in reports]
+            after_round(*made or [Round(time.time(), seconds, failed=True)])
+
+
+def serve(path: str, options: dict[str, str], settings: Any, after_round: Any, *, as_json: bool) -> None:
     """Archive until SIGTERM; print a line for what was archived and what failed, or a line of JSON for each round."""
     from streamd.archive.service import ArchiveService
     from streamd.cli.stop_signal import StopSignal
@@ -141,7 +176,7 @@ def serve(path: str, options: dict[str, str], settings: Any, *, as_json: bool) -
 
     with StopSignal() as stop:
         ArchiveService(
-            path, options, settings, stop=stop, tell_round=tell_round, tell_failure=tell_failure
+            path, options, settings, stop=stop, tell_round=tell_round, tell_failure=tell_failure, after_round=after_round
         ).run()  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 EXTRAS = {
-    **dict.fromkeys(("pyarrow", "rich"), "archive"),
+    **dict.fromkeys(("pyarrow", "rich", "prometheus_client"), "archive"),
     **dict.fromkeys(("pyspark", "py4j"), "spark"),
     **dict.fromkeys(("pyiceberg", "deltalake"), "tables"),
     "obstore": "store",
