@@ -23,6 +23,7 @@ a test compares this list with the tree:
     archive        archive_errors, service
     client         client_errors, place
     cluster        bus: nodes_conf, packets; migration: target
+    clustering     cluster_error
     console        inner_client, sessions
     importing      peers, run
     keyspace       commands: migration

@@ -132,3 +132,4 @@ program.add_command(Lazy("load", "streamd.cli.load", "command", "Append the rows
 program.add_command(Lazy("import", "streamd.cli.importing", "command", "Take over the data of a running Redis."))
 program.add_command(Lazy("doctor", "streamd.cli.doctor", "command", "Find what is wrong with a running server."))
 program.add_command(Lazy("top", "streamd.cli.top", "command", "Show what a running server does now."))
+program.add_command(Lazy("cluster", "streamd.cli.cluster", "group", "Start and change a cluster on this machine."))

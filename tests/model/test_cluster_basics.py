@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from support.cluster.simulation import NODE_TIMEOUT_MS, SimulatedNode, Simulation
 
+from streamd.cluster.bus.slots import SLOT_COUNT
+
 
 @pytest.fixture
 def simulation() -> Simulation:
@@ -97,6 +99,45 @@ def test_a_replica_moves_to_a_primary_without_any() -> None:
         lambda: any(node.followed == orphan for node in simulation.nodes if node.is_up), 20 * NODE_TIMEOUT_MS
     )
     check_all(simulation)
+
+
+def restart_all(simulation: Simulation, nodes: list[SimulatedNode]) -> None:
+    for node in simulation.nodes:
+        simulation.crash(node)
+    for node in nodes:
+        simulation.restart(node)
+
+
+def test_primaries_serve_as_soon_as_all_have_answered(simulation: Simulation) -> None:
+    restart_all(simulation, simulation.nodes)
+    assert simulation.run_until(simulation.is_converged, 1000)
+
+
+def test_a_primary_that_waits_for_an_answer_serves_after_two_seconds(simulation: Simulation) -> None:
+    restart_all(simulation, simulation.nodes[:5])
+    simulation.run(1900)
+    assert not any(node.live.state.is_ok for node in simulation.nodes[:3])
+    assert simulation.run_until(lambda: all(node.live.state.is_ok for node in simulation.nodes[:3]), 500)
+
+
+def test_a_primary_that_was_replaced_never_serves_again(simulation: Simulation) -> None:
+    old = simulation.nodes[0]
+    simulation.crash(old)
+    assert simulation.run_until(lambda: primaries(simulation) == [1, 2, 3], 10 * NODE_TIMEOUT_MS)
+    simulation.restart(old)
+    for _ in range(100):
+        state = old.live.state
+        assert not (state.is_ok and state.myself.slots)
+        simulation.run(10)
+    assert simulation.run_until(simulation.is_converged, 10 * NODE_TIMEOUT_MS)
+
+
+def test_the_first_slots_of_a_node_are_served_at_once() -> None:
+    simulation = Simulation(seed=4)
+    node = simulation.add_node()
+    simulation.run(5000)
+    simulation.do(node, lambda core: core.add_slots(range(SLOT_COUNT)))
+    assert node.live.state.is_ok
 
 
 @pytest.mark.slow

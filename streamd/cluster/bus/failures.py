@@ -18,7 +18,8 @@ __all__ = ["Failures"]
 _ALL_SLOTS = (1 << SLOT_COUNT) - 1
 
 _START_DELAY_MS = 2000
-"""For how long a primary that has just started does not serve: others may have replaced it."""
+"""For how long a primary that has just started does not serve, unless all nodes that it knows have sent it their slots: others may have
+replaced it."""
 
 _REJOIN_MS = (500, 5000)
 """The same after it was in a minority: bounds of the node timeout."""
@@ -136,7 +137,7 @@ class Failures:
         voters = [node for node in state.nodes.values() if node.slot_count and node.is_primary]
         state.size = len(voters)
         now_ms = state.now_ms
-        if state.myself.is_primary and not state.is_ok and 0 <= now_ms - state.started_ms < _START_DELAY_MS:
+        if state.myself.is_primary and not state.is_ok and self._may_be_replaced():
             return
         is_ok = True
         if state.options.require_full_coverage:
@@ -144,7 +145,8 @@ class Failures:
         reachable = sum(not node.flags & (Flag.FAIL | Flag.PFAIL) for node in voters)
         if reachable < self.quorum:
             is_ok = False
-            self._minority_ms = now_ms
+            if voters:  # without any, there is nothing to have missed
+                self._minority_ms = now_ms
         if is_ok == state.is_ok:
             return
         rejoin_ms = min(max(state.options.node_timeout_ms, _REJOIN_MS[0]), _REJOIN_MS[1])
@@ -153,3 +155,14 @@ class Failures:
         state.is_ok = is_ok
         self._outbox.log(f"Cluster state changed: {'ok' if is_ok else 'fail'}")
         self._outbox.do(StateChanged(is_ok))
+
+    def _may_be_replaced(self) -> bool:
+        """Whether this node has just started, and some node that may have its slots has not been heard of."""
+        state = self._state
+        if not 0 <= state.now_ms - state.started_ms < _START_DELAY_MS:
+            return False
+        return any(
+            not node.data_received_ms
+            for node in state.nodes.values()
+            if not node.flags & (Flag.MYSELF | Flag.HANDSHAKE)
+        )
