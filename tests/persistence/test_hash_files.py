@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.compiled import compiled
-from support.files.rdb import NOW_MS, make_length, make_payload, make_string, make_ziplist
+from support.files.rdb import NOW_MS, make_length, make_payload, make_string, make_ziplist, make_zipmap
 from support.servers import Server, start_redis, start_streamd
 from support.wire import Reply, Wire
 
@@ -75,16 +75,6 @@ def test_fields_with_expiries_come_back(fields: int, encoding: bytes) -> None:
 # --- Forms of older releases --------------------------------------------------------------------------------------------
 
 
-def zipmap(*pairs: tuple[bytes, bytes], unused: int = 0) -> bytes:
-    def length(n: int) -> bytes:
-        return bytes([n]) if n < 254 else b"\xfe" + struct.pack("<I", n)
-
-    body = b"".join(
-        length(len(name)) + name + length(len(value)) + bytes([unused]) + value + bytes(unused) for name, value in pairs
-    )
-    return bytes([len(pairs)]) + body + b"\xff"
-
-
 NUMBERS = [0, 12, 13, -1, 127, -129, 40_000, -9_000_000, 2**31, -(2**63)]
 OLD = {
     "ziplist": (
@@ -94,7 +84,7 @@ OLD = {
         {b"a": b"x" * 300, b"b": b"y" * 20_000, **{b"n%d" % i: b"%d" % n for i, n in enumerate(NUMBERS)}},
     ),
     "zipmap": (
-        b"\x09" + make_string(zipmap((b"a", b"1"), (b"n" * 260, b"v" * 300), unused=3)), {b"a": b"1", b"n" * 260: b"v" * 300},
+        b"\x09" + make_string(make_zipmap((b"a", b"1"), (b"n" * 260, b"v" * 300), unused=3)), {b"a": b"1", b"n" * 260: b"v" * 300},
     ),
     "7.4 RC, packed": (
         b"\x17" + make_string(listpack(b"n", b"12", b"%d" % FAR, b"a", b"1", b"0")), {b"n": b"12", b"a": b"1"},
@@ -155,7 +145,7 @@ REFUSED = {
     "an expiry beyond all times": b"\x18" + struct.pack("<q", 2**62) + b"\x01\x81" + b"\x7f" * 8 + PAIR,
     "a wrong tail in a ziplist": b"\x0d"
     + make_string(make_ziplist([b"a", b"1"])[:4] + b"\x0b" + make_ziplist([b"a", b"1"])[5:]),
-    "a wrong number of pairs in a zipmap": b"\x09" + make_string(b"\x02" + zipmap((b"a", b"1"))[1:]),
+    "a wrong number of pairs in a zipmap": b"\x09" + make_string(b"\x02" + make_zipmap((b"a", b"1"))[1:]),
     "more fields than bytes": b"\x04\x80\xff\xff\xff\xff" + PAIR,
 }
 

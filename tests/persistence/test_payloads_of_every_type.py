@@ -1,23 +1,25 @@
 """Damaged RESTORE payloads of every type of value and encoding: refused, or taken whole and sound; never a crash.
 
-`-m slow` tries a hundred thousand.
+`-m slow` tries a hundred thousand; tests/asan/run does that under AddressSanitizer.
 """
 
 from __future__ import annotations
 
+import importlib
 import random
 from functools import cache
 from typing import Any
 
 import pytest
 from support.commands.handler import make_context, run
-from support.files.rdb import make_payload
+from support.compiled import compiled
+from support.files.rdb import make_length, make_payload, make_string, make_ziplist, make_zipmap
 
 from streamd.errors import CorruptFileError
-from streamd.persistence.rdb.format import WriteOptions
+from streamd.persistence.rdb.format import FORMS, WriteOptions
 from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value
-from streamd.serve.families import load_all
+from streamd.values import VALUE_TYPES
 
 FAR = "70000000000000"
 SIZES = (1, 5, 40, 700)
@@ -26,7 +28,8 @@ SIZES = (1, 5, 40, 700)
 @cache
 def values() -> list[Any]:
     """Values of every type, small and large."""
-    load_all()
+    for family in (each for kind in VALUE_TYPES for each in kind.families):
+        importlib.import_module(family)
     ctx = make_context(hll_sparse_max_bytes=3000)
     for size in SIZES:
         words = [f"word {number}" if number % 3 else str(number * 1000) for number in range(size)]
@@ -46,6 +49,45 @@ def values() -> list[Any]:
         run(ctx, "XGROUP", "CREATE", f"stream {size}", "g", "0")
         run(ctx, "XREADGROUP", "GROUP", "g", "c", "COUNT", 10, "STREAMS", f"stream {size}", ">")
     return [ctx.db.peek(key) for key in sorted(ctx.db.keys())]
+
+
+def old_bodies() -> dict[int, bytes]:
+    """Forms that only older releases write, by their RDB types."""
+    encode = compiled("listpack").encode
+    words = [f"word {at}".encode() if at % 3 else b"%d" % (at * 1000) for at in range(40)]
+    strings = [*map(make_string, words)]
+    flat = b"".join(strings)
+    scored = [part for at, word in enumerate(words) for part in (word, b"%d" % at)]
+    timed = [part for word in words for part in (word, b"v", FAR.encode())]
+    entry_id = (1).to_bytes(8, "big") * 2
+    node = encode([b"1", b"0", b"1", b"f", b"0", b"2", b"0", b"0", b"v", b"4"])
+    consumer = b"\x01" + make_string(b"c") + bytes(8) + b"\x01" + entry_id
+    group = make_string(b"g") + b"\x01\x01" + b"\x01" + entry_id + bytes(8) + b"\x01" + consumer
+    bodies = {
+        1: make_length(40) + flat,
+        3: make_length(40) + b"".join(each + b"\x031.5" for each in strings),
+        9: make_string(make_zipmap(*zip(words, words, strict=True), unused=2)),
+        10: make_string(make_ziplist(words)),
+        12: make_string(make_ziplist(scored)),
+        13: make_string(make_ziplist(scored)),
+        14: b"\x02" + make_string(make_ziplist(words[:20])) + make_string(make_ziplist(words[20:])),
+        15: b"\x01" + make_string(entry_id) + make_string(node) + b"\x01\x01\x01" + b"\x01" + group,
+        22: make_length(40) + b"".join(b"\x81" + int(FAR).to_bytes(8, "big") + each + b"\x01v" for each in strings),
+        23: make_string(encode(timed)),
+    }
+    return {kind: bytes([kind]) + body for kind, body in bodies.items()}
+
+
+@cache
+def bodies() -> list[bytes]:
+    """Payloads of all types and forms, without their footers."""
+    written = {
+        dump_value(value, WriteOptions(form, compression=compression))[:-10]
+        for value in values()
+        for form in FORMS
+        for compression in (False, True)
+    }
+    return [*sorted(written), *old_bodies().values()]
 
 
 def mutated(body: bytes, chance: random.Random) -> bytes:
@@ -75,15 +117,10 @@ def mutated(body: bytes, chance: random.Random) -> bytes:
 def hold(count: int, seed: int) -> tuple[int, int]:
     """Restore that many damaged payloads; how many were refused, and how many were taken."""
     chance = random.Random(seed)
-    bodies = [
-        dump_value(value, WriteOptions(form, compression=compression))[:-10]
-        for value in values()
-        for form in ("8.6", "7.2", "8.10")
-        for compression in (False, True)
-    ]
+    kinds = {body[0]: [each for each in bodies() if each[0] == body[0]] for body in bodies()}
     refused = taken = 0
     for _ in range(count):
-        payload = make_payload(mutated(chance.choice(bodies), chance))
+        payload = make_payload(mutated(chance.choice(kinds[chance.choice([*kinds])]), chance))
         try:
             value = restore_value(payload)
         except CorruptFileError:
@@ -95,6 +132,15 @@ def hold(count: int, seed: int) -> tuple[int, int]:
         again = restore_value(dump_value(value))  # what was taken can be written, and is read again
         assert type(again) is type(value), payload.hex()
     return refused, taken
+
+
+def test_there_is_a_payload_of_every_type_that_is_read() -> None:
+    assert {body[0] for body in bodies()} == {number for kind in VALUE_TYPES for number in kind.rdb_types}
+
+
+@pytest.mark.parametrize("number", [*old_bodies()])
+def test_payloads_of_older_releases_are_sound(number: int) -> None:
+    restore_value(make_payload(old_bodies()[number], 9)).check_invariants()
 
 
 @pytest.mark.parametrize("seed", range(4))

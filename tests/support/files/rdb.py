@@ -236,6 +236,18 @@ def make_ziplist(elements: Sequence[bytes]) -> bytes:
     )
 
 
+def make_zipmap(*pairs: tuple[bytes, bytes], unused: int = 0) -> bytes:
+    """A zipmap, as Redis before 2.6 wrote it; `unused` bytes follow each value."""
+
+    def length(n: int) -> bytes:
+        return bytes([n]) if n < 254 else b"\xfe" + n.to_bytes(4, "little")
+
+    body = b"".join(
+        length(len(name)) + name + length(len(value)) + bytes([unused]) + value + bytes(unused) for name, value in pairs
+    )
+    return bytes([len(pairs)]) + body + b"\xff"
+
+
 def make_file(body: bytes, version: int = 13) -> bytes:
     """A file around opcodes and keys, with the right checksum."""
     data = b"REDIS%04d" % version + body + b"\xff"
