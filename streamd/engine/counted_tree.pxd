@@ -93,11 +93,15 @@ cdef int tree_insert(CountedTree *tree, const TreeKey *key, uint32_t handle) noe
     # The key (CUT_NONE) is that of the handle, and not in the tree. -1: no memory, nothing changed; else 0.
 cdef int tree_append(CountedTree *tree, uint64_t prefix, uint32_t handle) noexcept nogil
     # Likewise, at the end, where it belongs.
-cdef uint32_t tree_remove(CountedTree *tree, const TreeKey *key) noexcept nogil        # the handle; 0: not there
-cdef bint tree_replace(CountedTree *tree, const TreeKey *key, uint32_t handle) noexcept nogil
-    # Another handle for the record with this key; False: not there.
-cdef uint64_t tree_rank(const CountedTree *tree, const TreeKey *key, TreePlace *place) noexcept nogil
-    # How many records come before the key; and the first that does not (place may be NULL).
+cdef bint tree_remove(CountedTree *tree, const TreeKey *key, uint32_t handle) noexcept nogil
+    # The key (CUT_NONE) is that of the handle. False: not there.
+cdef bint tree_replace(CountedTree *tree, const TreeKey *key, uint32_t handle, uint32_t new) noexcept nogil
+    # Another handle for a record, likewise.
+cdef uint64_t tree_rank(
+    const CountedTree *tree, const TreeKey *key, uint32_t handle, TreePlace *place
+) noexcept nogil
+    # How many records come before the key; and the first that does not (place may be NULL). The handle is that of the
+    # record with this key, if it is in the tree and known, else 0.
 cdef void tree_at(const CountedTree *tree, uint64_t rank, TreePlace *place) noexcept nogil
 cdef void tree_clear(CountedTree *tree) noexcept nogil     # frees everything; the tree is empty then
 cdef const char *tree_check(const CountedTree *tree) noexcept nogil    # NULL, or which invariant does not hold

@@ -8,7 +8,7 @@
 The tree knows its records only by two functions: `prefix` gives 64 bits by which most records differ (a score, a time),
 `compare` decides among those with equal prefixes. Inner nodes hold prefixes, so that a search looks at few records on
 its way to a leaf: a handle per record, and the memory of one record touched for each halving of one leaf, are what this
-tree costs less than a skip list.
+tree costs less than a skip list. A record that is in the tree is found in its leaf by its handle; no other is touched.
 
 Leaves grow by LEAF_STEP handles at a time, so that a half-full one does not take the memory of a full one. A full leaf
 is cut in half, but a tree that is filled in order leaves full leaves behind. A leaf or inner node with few elements is
@@ -197,31 +197,32 @@ cdef inline unsigned int place_in(const CountedTree *tree, const Leaf *leaf, con
     return low
 
 
-cdef void find_path(const CountedTree *tree, const TreeKey *key, Path *path) noexcept nogil:
-    """The way to the place of a key in a tree that is not empty."""
+cdef inline unsigned int place_of(const Leaf *leaf, uint32_t handle) noexcept nogil:
+    """The place of a handle in a leaf, behind the last if it is not there. No record is looked at."""
+    cdef unsigned int at = 0
+    while at < leaf.count and leaf.handles[at] != handle:
+        at += 1
+    return at
+
+
+cdef bint find_record(const CountedTree *tree, const TreeKey *key, uint32_t handle, Path *path) noexcept nogil:
+    """The way to a record; whether it is there."""
     cdef void *node = tree.root
     cdef int level
+    if node is NULL:
+        return False
     for level in range(tree.depth):
         path.nodes[level] = <Inner *>node
         path.at[level] = child_for(tree, <Inner *>node, key)
         node = path.nodes[level].children[path.at[level]]
     path.leaf = <Leaf *>node
-    path.place = place_in(tree, path.leaf, key)
+    path.place = place_of(path.leaf, handle)
+    return path.place < path.leaf.count
 
 
-cdef bint find_record(const CountedTree *tree, const TreeKey *key, Path *path) noexcept nogil:
-    """As find_path; whether the record of the key is there."""
-    cdef uint32_t handle
-    if tree.root is NULL:
-        return False
-    find_path(tree, key, path)
-    if path.place == path.leaf.count:
-        return False
-    handle = path.leaf.handles[path.place]
-    return tree.prefix(tree.owner, handle) == key.prefix and tree.compare(tree.owner, handle, key) == 0
-
-
-cdef uint64_t tree_rank(const CountedTree *tree, const TreeKey *key, TreePlace *place) noexcept nogil:
+cdef uint64_t tree_rank(
+    const CountedTree *tree, const TreeKey *key, uint32_t handle, TreePlace *place
+) noexcept nogil:
     cdef void *node = tree.root
     cdef uint64_t rank = 0
     cdef unsigned int at
@@ -235,7 +236,7 @@ cdef uint64_t tree_rank(const CountedTree *tree, const TreeKey *key, TreePlace *
         at = child_for(tree, <Inner *>node, key)
         rank += sum_counts(<Inner *>node, at)
         node = (<Inner *>node).children[at]
-    at = place_in(tree, <Leaf *>node, key)
+    at = place_of(<Leaf *>node, handle) if handle else place_in(tree, <Leaf *>node, key)
     if place is not NULL:
         place.leaf = <Leaf *>node
         place.at = at
@@ -302,7 +303,7 @@ cdef int split_child(CountedTree *tree, Inner *parent, unsigned int at) noexcept
 
 
 cdef int path_for_insert(CountedTree *tree, const TreeKey *key, Path *path) noexcept nogil:
-    """As find_path (key is NULL: to the end), and each inner node on the way gets room for a child. -1: no memory."""
+    """The way to the place of a key (NULL: to the end); inner nodes on it get room for a child. -1: no memory."""
     cdef void *node
     cdef Inner *inner
     cdef int level = 0
@@ -518,15 +519,13 @@ cdef void merge_leaf(CountedTree *tree, Path *path) noexcept nogil:
     merge_inner(tree, path, level)
 
 
-cdef uint32_t tree_remove(CountedTree *tree, const TreeKey *key) noexcept nogil:
+cdef bint tree_remove(CountedTree *tree, const TreeKey *key, uint32_t handle) noexcept nogil:
     cdef Path path
     cdef Leaf *leaf
-    cdef uint32_t handle
     cdef int level
-    if not find_record(tree, key, &path):
-        return 0
+    if not find_record(tree, key, handle, &path):
+        return False
     leaf = path.leaf
-    handle = leaf.handles[path.place]
     leaf.count -= 1
     memmove(
         leaf.handles + path.place, leaf.handles + path.place + 1, (leaf.count - path.place) * sizeof(uint32_t)
@@ -540,23 +539,23 @@ cdef uint32_t tree_remove(CountedTree *tree, const TreeKey *key) noexcept nogil:
             remove_child(tree, &path, tree.depth - 1)
         else:
             tree.root = NULL
-        return handle
+        return True
     if path.place == 0:
         set_first(&path, tree.depth - 1, tree.prefix(tree.owner, leaf.handles[0]), leaf.handles[0])
     if leaf.room - leaf.count >= 2 * LEAF_STEP:
         resize_leaf(tree, &path, leaf.count + LEAF_STEP / 2)
     if tree.depth and path.leaf.count < FEW_HANDLES:
         merge_leaf(tree, &path)
-    return handle
+    return True
 
 
-cdef bint tree_replace(CountedTree *tree, const TreeKey *key, uint32_t handle) noexcept nogil:
+cdef bint tree_replace(CountedTree *tree, const TreeKey *key, uint32_t handle, uint32_t new) noexcept nogil:
     cdef Path path
-    if not find_record(tree, key, &path):
+    if not find_record(tree, key, handle, &path):
         return False
-    path.leaf.handles[path.place] = handle
+    path.leaf.handles[path.place] = new
     if path.place == 0:
-        set_first(&path, tree.depth - 1, key.prefix, handle)
+        set_first(&path, tree.depth - 1, key.prefix, new)
     return True
 
 

@@ -387,6 +387,7 @@ cdef uint32_t table_find(const Table *table, uint64_t hash, const uint8_t *key, 
     handles = handles_of(segment)
     mask = (1 << segment.bits) - 1
     group = group_of(segment, hash)
+    prefetch(handles + 8 * group)       # on its way while the tags, in other lines, are waited for
     while True:
         word = lp_load64(tags + 8 * group)
         found = matches(word, tag_of(hash))

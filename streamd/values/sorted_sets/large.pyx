@@ -57,7 +57,7 @@ cdef void record_moved(void *owner, uint32_t old, uint32_t new) noexcept nogil:
     cdef Large *large = <Large *>owner
     cdef TreeKey key
     key_of(large, old, &key)
-    tree_replace(&large.tree, &key, new)
+    tree_replace(&large.tree, &key, old, new)
 
 
 # --- The whole ------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ cdef int large_move(Large *large, uint32_t handle, double score) noexcept nogil:
     cdef TreeKey key
     key_of(large, handle, &key)
     if key.prefix != score_prefix(score):
-        tree_remove(&large.tree, &key)
+        tree_remove(&large.tree, &key, handle)
         key.prefix = score_prefix(score)
         memcpy(table_at(&large.table, handle), &score, SCORE_BYTES)
         if tree_insert(&large.tree, &key, handle) < 0:
@@ -184,14 +184,14 @@ cdef void large_remove(Large *large, uint32_t handle) noexcept nogil:
     cdef uint64_t hash
     key_of(large, handle, &key)
     hash = table_hash(<const uint8_t *>key.rest, key.size)
-    tree_remove(&large.tree, &key)
+    tree_remove(&large.tree, &key, handle)
     table_remove(&large.table, hash, handle)
 
 
 cdef uint64_t large_rank(const Large *large, uint32_t handle) noexcept nogil:
     cdef TreeKey key
     key_of(large, handle, &key)
-    return tree_rank(&large.tree, &key, NULL)
+    return tree_rank(&large.tree, &key, handle, NULL)
 
 
 cdef const char *large_check(const Large *large) noexcept nogil:

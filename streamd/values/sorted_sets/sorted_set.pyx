@@ -133,7 +133,7 @@ cdef class SortedSet:
     # --- Many members -----------------------------------------------------------------------------------------------
 
     cdef uint64_t rank_of(self, const TreeKey *key) noexcept:
-        return packed_rank(self.packed, key) if self.large is NULL else tree_rank(&self.large.tree, key, NULL)
+        return packed_rank(self.packed, key) if self.large is NULL else tree_rank(&self.large.tree, key, 0, NULL)
 
     cdef void seek(self, uint64_t rank, Walk *walk) noexcept:
         if self.large is not NULL:

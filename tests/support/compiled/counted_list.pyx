@@ -2,7 +2,7 @@
 """CountedList: the counted tree as an ordered list of different pairs of numbers."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from streamd.engine.counted_tree cimport (
     CUT_AFTER, CUT_BEFORE, CUT_NONE, CountedTree, TreeKey, TreePlace, tree_append, tree_at, tree_check, tree_clear,
@@ -11,6 +11,10 @@ from streamd.engine.counted_tree cimport (
 from streamd.heap cimport free, realloc
 
 __all__ = ["CountedList"]
+
+
+cdef enum:
+    NOBODY = 0xFFFFFF           # a handle that no pair has
 
 
 cdef struct Pair:
@@ -58,6 +62,7 @@ cdef class CountedList:
         self.pairs[self.used].prefix = prefix
         self.pairs[self.used].rest = rest
         self.used += 1
+        self.handles[prefix, rest] = self.used - 1
         return self.used - 1
 
     cdef TreeKey key(self, uint64_t prefix, uint64_t rest):
@@ -78,16 +83,21 @@ cdef class CountedList:
     def remove(self, uint64_t prefix, uint64_t rest):
         """Whether it was there."""
         cdef TreeKey key = self.key(prefix, rest)
-        cdef uint32_t handle = tree_remove(&self.tree, &key)
-        assert handle == 0 or (self.pairs[handle].prefix, self.pairs[handle].rest) == (prefix, rest)
-        if handle:      # whoever looks at it again sees nonsense
-            self.pairs[handle].prefix = self.pairs[handle].rest = 0x5555
-        return handle != 0
+        cdef uint32_t handle = self.handles.pop((prefix, rest), NOBODY)
+        if not tree_remove(&self.tree, &key, handle):
+            return False
+        # Whoever looks at it again sees nonsense.
+        self.pairs[handle].prefix = self.pairs[handle].rest = 0x5555
+        return True
 
     def rename(self, uint64_t prefix, uint64_t rest):
         """Give a pair another handle; whether it is there."""
         cdef TreeKey key = self.key(prefix, rest)
-        return tree_replace(&self.tree, &key, self.keep(prefix, rest))
+        cdef uint32_t handle = self.handles.get((prefix, rest), NOBODY)
+        cdef bint is_there = tree_replace(&self.tree, &key, handle, self.keep(prefix, rest))
+        if not is_there:
+            del self.handles[prefix, rest]
+        return is_there
 
     def rank(self, uint64_t prefix, rest=None, bint after=False):
         """How many come before a pair, or before (after) all with a prefix; and the pair there, or None."""
@@ -95,7 +105,10 @@ cdef class CountedList:
         cdef TreePlace place
         if rest is None:
             key.cut = CUT_AFTER if after else CUT_BEFORE
-        return tree_rank(&self.tree, &key, &place), self.pair(&place)
+        found = tree_rank(&self.tree, &key, 0, &place)
+        if rest is not None and (prefix, rest) in self.handles:
+            assert tree_rank(&self.tree, &key, self.handles[prefix, rest], NULL) == found
+        return found, self.pair(&place)
 
     cdef object pair(self, const TreePlace *place):
         if place.leaf is NULL:
