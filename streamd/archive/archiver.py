@@ -244,6 +244,7 @@ class Archiver:
             self.hook("locked")
             work = StreamRun(self, connection, lock, report, server_id)
             work.run()
+            work.note_archive()
         if work.table_fault is not None:
             report.warnings.append(str(work.table_fault))
         self.hook("released")
@@ -466,6 +467,12 @@ class StreamRun(StreamWork):
         report.rows, report.files = manifest.rows, len(manifest.files)
         report.bytes = sum(each.size for each in manifest.files)
         report.deleted_meanwhile = gone
+
+    def note_archive(self) -> None:
+        """Report what is archived in all."""
+        files, report = self.log.files, self.report
+        report.first = format_entry_id(files[0].first) if files else None
+        report.archived_rows, report.archived_bytes = self.log.rows, sum(each.size for each in files)
 
     # --- Trimming
 

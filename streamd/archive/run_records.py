@@ -40,5 +40,9 @@ def note_run(
         error_kind=report.error_kind if has_failed else None,
         error_ms=now_ms if has_failed else None,
         boundary=report.high or (before.boundary if before is not None else "0-0"),
+        first=report.first,
+        rows=report.archived_rows,
+        bytes=report.archived_bytes,
+        held_by=report.held_by,
     )
     connection.command("SET", key, format_runs({**runs, label: run.after(before)}))

@@ -28,6 +28,9 @@ class StreamReport:
     held_by: dict[str, str] = field(
         default_factory=dict
     )  # groups that still need archived entries, and up to which ID they do not
+    first: str | None = None  # the first archived ID; None: nothing is archived
+    archived_rows: int = 0  # in all
+    archived_bytes: int = 0
     held_by_readers: str | None = None  # the boundary that readers lease
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)

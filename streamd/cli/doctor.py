@@ -39,6 +39,13 @@ THRESHOLDS = (
     ),
     ("slow-ms", "slow_ms", click.FloatRange(0), "MS", "Report commands that took longer."),
     ("replica-lag", "replica_s", click.FloatRange(0), "SECONDS", "Report replicas that have been silent for longer."),
+    (
+        "archive-held",
+        "held_s",
+        click.FloatRange(0),
+        "SECONDS",
+        "Report groups that need entries this much older than the last archived one.",
+    ),
 )
 """The options for the attributes of Thresholds: option, attribute, type, unit, help."""
 

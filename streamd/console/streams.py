@@ -11,7 +11,9 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
+from streamd.client.archive_runs import ArchiveRun, parse_runs, runs_key
 from streamd.client.client_errors import ServerError
+from streamd.client.key_names import stream_name
 from streamd.client.replies import as_text, text_map
 from streamd.console.asked import Asked, answers
 from streamd.console.guard import RefusedError
@@ -187,7 +189,9 @@ async def stream(asked: Asked) -> dict[str, Any]:
     """A stream and its groups."""
     key, connection = asked.name("key"), asked.connection
     told = text_map(await connection.call("XINFO", "STREAM", key, db=asked.db))
-    groups, used, ttl = await allowed(asked, ("XINFO", "GROUPS", key), ("MEMORY", "USAGE", key), ("PTTL", key))
+    groups, used, ttl, runs = await allowed(
+        asked, ("XINFO", "GROUPS", key), ("MEMORY", "USAGE", key), ("PTTL", key), ("GET", runs_key(stream_name(key)))
+    )
     state = make_stream(key, told, used, ttl)
     await _add_groups(
         connection, asked.db, [(state, text_map(each)) for each in (groups or [])[:GROUPS_SHOWN]], Slices()
@@ -198,7 +202,22 @@ async def stream(asked: Asked) -> dict[str, Any]:
         "ttl_ms": state.ttl_ms,
         "more_groups": max(0, len(groups or []) - GROUPS_SHOWN),
         "groups": [group_json(each, now_ms) for each in state.groups],
+        "archives": [archive_json(each) for each in parse_runs(runs).values()],
         "may": may_json(asked, {"trim": ("XTRIM", key, "MAXLEN", 0)}),
+    }
+
+
+def archive_json(run: ArchiveRun) -> dict[str, Any]:
+    """What an archive has of a stream, as of the last run."""
+    return {
+        "archive": run.archive,
+        "first": run.first,
+        "last": run.boundary if run.rows else None,
+        "rows": run.rows,
+        "bytes": run.bytes,
+        "at_ms": run.at_ms,
+        "success_ms": run.success_ms,
+        "error": run.error if run.has_failed else None,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from streamd.client.archive_runs import ArchiveRun
 from streamd.client.place import Place
 from streamd.client.replies import as_text
 from streamd.stream_state import GroupState, StreamState
@@ -36,6 +37,7 @@ class Thresholds:
     elements     of a hash, list, set or sorted set
     slow_ms      of a command
     replica_s    how far a replica is behind, or how long ago it was heard of
+    held_s       by how much a group's first unacknowledged entry is older than the last archived one
     """
 
     lag: int = 100
@@ -47,6 +49,7 @@ class Thresholds:
     elements: int = 1_000_000
     slow_ms: float = 10.0
     replica_s: float = 10.0
+    held_s: float = 3600.0
 
 
 @dataclass
@@ -81,6 +84,11 @@ class Case:
     def large_keys(self) -> list[LargeKey]:
         """Keys of other types than streams with more than `elements` or, if they are hashes, a hundredth of that."""
         return self.reader.large_keys(self.look, max(1, self.thresholds.elements // 100))
+
+    @cached_property
+    def archive_runs(self) -> dict[bytes, list[ArchiveRun]]:
+        """The last runs of archivers over streams."""
+        return self.reader.archive_runs(self.look.streams)
 
     @cached_property
     def slow_commands(self) -> list[SlowCommand]:

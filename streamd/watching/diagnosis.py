@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from streamd.client.place import Place
+from streamd.watching.archive_checks import ARCHIVE_CHECKS
 from streamd.watching.case import Case, Thresholds
 from streamd.watching.findings import SEVERITIES, Finding, counted, duration, number, size
 from streamd.watching.reading import Limits, Look, Reader
@@ -20,6 +21,7 @@ __all__ = ["KINDS", "Diagnosis", "diagnose", "examine"]
 KINDS = (
     "group-lag-grows", "consumer-gone", "poison-entry", "stream-unbounded", "done-and-kept", "persistence", "no-password",
     "settings-conflict", "slow-command", "replication-lag", "files-fail", "group-abandoned", "key-large", "hash-unbounded",
+    "archive-gap", "archive-fails", "archive-late", "archive-held",
 )  # fmt: skip
 
 LOOKS = 3
@@ -157,7 +159,12 @@ def examine(
             wait(interval_s / (LOOKS - 1))
             looks.append(reader.look())
         case = Case(place, reader, looks, thresholds)
-        found = [each for check in (*STREAM_CHECKS, *SERVER_CHECKS) for each in check(case) if each.kind not in ignored]
+        found = [
+            each
+            for check in (*STREAM_CHECKS, *ARCHIVE_CHECKS, *SERVER_CHECKS)
+            for each in check(case)
+            if each.kind not in ignored
+        ]
     finally:
         reader.close()
     found.sort(key=lambda each: (SEVERITIES.index(each.severity), KINDS.index(each.kind), -each.weight))

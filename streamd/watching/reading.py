@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from streamd.client.archive_runs import ArchiveRun, parse_runs, runs_key
 from streamd.client.client_errors import ServerError
 from streamd.client.connection import Reply, dial
+from streamd.client.key_names import stream_name
 from streamd.client.place import Place
 from streamd.client.replies import as_text, text_map
 from streamd.entry_id import parse_id
@@ -37,8 +39,8 @@ Request = Sequence[str | bytes | int]
 T = TypeVar("T")
 
 
-NO_REFUSALS = ("NOGROUP", "WRONGTYPE", "ERR no such key", "ERR invalid start ID")
-"""What is said when a key or a group has gone meanwhile, or nothing can follow an ID."""
+NO_REFUSALS = ("NOGROUP", "WRONGTYPE", "MOVED", "ERR no such key", "ERR invalid start ID")
+"""What is said when a key or a group has gone meanwhile, a node of a cluster does not have a key, or nothing can follow an ID."""
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,16 @@ class Reader:
             made = make_group(group, following, summary)
             made.consumers = [make_consumer(text_map(each)) for each in (consumers or [])[: self.limits.consumers]]
             stream.groups.append(made)
+
+    def archive_runs(self, keys: Iterable[bytes]) -> dict[bytes, list[ArchiveRun]]:
+        """The last run over each of these streams into each archive."""
+        wanted = list(keys)
+        replies = self.ask(("GET", runs_key(stream_name(key))) for key in wanted)
+        return {
+            key: list(parse_runs(reply).values())
+            for key, reply in zip(wanted, replies, strict=True)
+            if reply is not None
+        }
 
     def pending(self, places: Sequence[tuple[bytes, bytes]], count: int) -> list[list[PendingEntry]]:
         """Of each (stream, group) the pending entries with the smallest IDs."""

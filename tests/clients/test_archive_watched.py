@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,10 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
-from support.servers import Server, eventually, python_environment, start_streamd
+from support.pages.console import Visitor
+from support.pages.illnesses import examine, kinds, the
+from support.servers import Server, eventually, free_port, python_environment, start_streamd
 
 pytest.importorskip("pyarrow", reason="archives need streamd-server[archive]")
 
@@ -22,7 +26,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamd.archive.archiver import ArchiveSettings, archive
 from streamd.archive.status import StreamStatus, read_status
+from streamd.client.archive_runs import ArchiveRun, parse_runs, runs_key
 from streamd.client.points import parse_entry_id
+from streamd.watching.case import Thresholds
 
 pytestmark = pytest.mark.long
 
@@ -267,3 +273,143 @@ def test_the_lag_in_seconds_is_that_of_the_first_entry_that_is_not_archived(
     assert 4_000_000 <= (status_of(path, port).behind_ms or 0) < 4_100_000
     archive_up_to(path, port, f"{(seconds - 3000) * 1000}-0")
     assert status_of(path, port).behind_ms == 0
+
+
+# --- The doctor and the console ------------------------------------------------------------------------------------------
+
+
+def change_record(store: redis.Redis, **changes: Any) -> None:
+    """Change what the last run has left of itself; a number is added, anything else replaces."""
+    key = runs_key(KEY)
+    runs = json.loads(str(store.get(key)))
+    for run in runs.values():
+        for name, value in changes.items():
+            run[name] = run[name] + value if isinstance(value, int) else value
+    store.set(key, json.dumps(runs))
+
+
+def record_of(store: redis.Redis) -> ArchiveRun:
+    (found,) = parse_runs(str(store.get(runs_key(KEY))).encode()).values()
+    return found
+
+
+def found_of_archives(server: Server, **thresholds: float) -> list[str]:
+    return [each for each in kinds(examine(server, Thresholds(**thresholds))) if each.startswith("archive-")]
+
+
+def test_a_gap_is_found(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    add(store, 20)
+    run(path, port)
+    assert found_of_archives(streamd_server) == []
+    add(store, 20)
+    store.xtrim(KEY, maxlen=5, approximate=False)
+    run(path, port, code=1)
+    found = examine(streamd_server)
+    finding = the("archive-gap", found)
+    assert (finding.severity, finding.values["error_kind"]) == ("critical", "DataLossError")
+    assert f"# streamd archive run {path} --stream {KEY} --allow-gaps   accepts the gap" in found.page(shows_all=True)
+    run(path, port, "--allow-gaps")
+    assert found_of_archives(streamd_server) == []
+
+
+def test_a_run_that_fails_is_found_and_is_worse_when_none_has_succeeded_for_long(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path
+) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    add(store, 20)
+    run(path, port)
+    store.delete(KEY)
+    add(store, 5)
+    run(path, port, code=1)
+    finding = the("archive-fails", examine(streamd_server))
+    assert (finding.severity, finding.values["error_kind"]) == ("warning", "IncarnationError")
+    change_record(store, success_ms=-3_600_000)
+    assert the("archive-fails", examine(streamd_server)).severity == "critical"
+
+
+def test_no_run_for_longer_than_usual_is_found(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    add(store, 20)
+    run(path, port)
+    change_record(store, success_ms=-86_400_000, at_ms=-86_400_000)
+    assert found_of_archives(streamd_server) == [], "one run says nothing about the next"
+    run(path, port)
+    run(path, port)
+    assert record_of(store).usual_ms == pytest.approx(86_400_000, abs=100_000), "not the shortest of the times"
+    change_record(store, success_ms=-2 * 86_400_000)
+    assert found_of_archives(streamd_server) == []
+    change_record(store, success_ms=-2 * 86_400_000)
+    finding = the("archive-late", examine(streamd_server))
+    assert finding.severity == "warning"
+    assert finding.figure == "The last run that succeeded ended 4.0 d ago; usually runs are 1.0 d apart."
+    change_record(store, every_ms=None)
+    store.delete(runs_key(KEY))
+    assert found_of_archives(streamd_server) == []
+
+
+def test_a_service_that_has_stopped_is_found(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port, file = tmp_path / "archive", streamd_server.port, tmp_path / "streamd.prom"
+    add(store, 20)
+    with served(path, port, file):
+        shows(file, lambda found: found.get(("stream_rows", KEY)) == 20)
+        assert found_of_archives(streamd_server) == []
+    change_record(store, success_ms=-60_000)
+    assert found_of_archives(streamd_server) == []
+    change_record(store, success_ms=-60_000)
+    assert the("archive-late", examine(streamd_server)).values["usual_s"] == 1
+
+
+def test_a_group_that_holds_up_trims_is_found(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    path, port = tmp_path / "archive", streamd_server.port
+    seconds, _ = store.time()
+    for hours in (5, 4, 3):
+        store.xadd(KEY, {"n": 1}, id=f"{(seconds - hours * 3600) * 1000}-0")
+    for group in ("billing", "audit", "done"):
+        store.xgroup_create(KEY, group, "$" if group == "done" else "0")
+    run(path, port, "--ignore-group", "audit")
+    finding = the("archive-held", examine(streamd_server))
+    assert finding.subject == f"stream {KEY}, group billing"
+    assert "which are 2.0 h older" in finding.figure
+    assert found_of_archives(streamd_server, held_s=7201) == []
+    for _, entries in store.xreadgroup("billing", "alice", {KEY: ">"}):
+        store.xack(KEY, "billing", *(each for each, _ in entries))
+    assert found_of_archives(streamd_server) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"held_by": [1]}, {"held_by": {"\ud800": "1-1"}}, {"boundary": "x"}, {"first": 1}, {"rows": "many"}, {"at_ms": 10**400},
+        {"intervals_ms": [1e400]}, {"error": {}}, {"held_by": {"g": "x"}},
+    ],
+)  # fmt: skip
+def test_a_record_that_is_none_harms_nobody(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    add(store, 20)
+    store.set(runs_key(KEY), json.dumps({"a": {"archive": "/a", "run": "r", "at_ms": 1} | change}))
+    assert parse_runs(str(store.get(runs_key(KEY))).encode()) == {}
+    assert found_of_archives(streamd_server) == []
+
+
+def test_the_console_tells_what_is_archived_and_since_when(new_streamd: Callable[..., Server], tmp_path: Path) -> None:
+    port = free_port()
+    server = new_streamd(http_port=str(port))
+    path = tmp_path / "archive"
+    with redis.Redis(port=server.port, decode_responses=True) as store:
+        visitor = Visitor(port)
+        visitor.log_in()
+        ids = add(store, 20)
+        assert visitor.get("stream", key=KEY)["archives"] == []
+        run(path, server.port)
+        (found,) = visitor.get("stream", key=KEY)["archives"]
+        assert (found["archive"], found["first"], found["last"], found["rows"]) == (str(path), ids[0], ids[-1], 20)
+        assert found["bytes"] == status_of(path, server.port).bytes
+        assert (found["error"], found["success_ms"]) == (None, found["at_ms"])
+        add(store, 20)
+        store.xtrim(KEY, maxlen=5, approximate=False)
+        run(path, server.port, code=1)
+        (found,) = visitor.get("stream", key=KEY)["archives"]
+        assert found["error"].startswith("DataLossError: ")
+        assert (found["rows"], found["first"]) == (20, ids[0])

@@ -13,6 +13,8 @@ import redis
 from support.pages.browser import Browser, Page
 from support.servers import Server, eventually, free_port
 
+from streamd.client.archive_runs import ArchiveRun, format_runs, runs_key
+
 pytestmark = pytest.mark.long
 
 StartServer = Callable[..., Server]
@@ -276,6 +278,25 @@ def test_a_stream_is_followed_live_and_charts_are_drawn(site: Callable[..., Site
     page.wait(f"{ROWS} === 1")
     here.client.xadd("orders:0", {"brand": "newer"})
     eventually(lambda: len(here.client.client_list()) == 2, DEADLINE_S, "the end of the tail")
+    assert page.complaints == []
+
+
+def test_the_page_of_a_stream_shows_what_is_archived(site: Callable[..., Site]) -> None:
+    here = site()
+    fill(here.client, streams=1)
+    page = here.open("stream?db=0&key=orders%3A0")
+    page.wait(f"{ROWS} > 0")
+    assert page.js("document.querySelector('[aria-label=Archives]').hidden")
+    seconds = 1000 * here.client.time()[0]
+    run = ArchiveRun(
+        "/a", "r", seconds, success_ms=seconds - 7_200_000, error="<b>E</b>", error_ms=seconds, first="1-1", boundary="1767225600000-0",
+        rows=1234, bytes=2048,
+    )  # fmt: skip
+    here.client.set(runs_key("orders:0"), format_runs({"a": run}))
+    said = "document.querySelector('[aria-label=Archives]').innerText"
+    page.wait(f"{said}.includes('failed: <b>E</b>')")
+    for part in ("/a", "1,234", "2 KiB", "1-1", "2 h ago", "2026-01-01"):
+        assert part in page.js(said).replace("2.0", "2"), part
     assert page.complaints == []
 
 

@@ -30,6 +30,7 @@ export function stream(place, main) {
     }));
     const figures = h("div", {});
     const more = h("p", {class: "hint", hidden: true});
+    const archives = h("section", {"aria-label": "Archives", hidden: true});
     const trim = h("button", {type: "button", hidden: true, onclick: () => askTrim()}, "Trim…");
     const rates = place.keep(new Chart("Entries added per second", history, ["in"], rate));
     const lags = place.keep(new Chart("Lag of groups", history, () => [...history.values.keys()].filter((name) => name.startsWith("lag "))
@@ -40,7 +41,7 @@ export function stream(place, main) {
         h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, label(key))),
         h("div", {class: "title"}, h("h1", {}, label(key)), h("div", {class: "tools"}, trim)),
         figures, h("div", {class: "charts"}, rates.element, lags.element),
-        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element, more),
+        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element, more), archives,
         entryPages(place, db, key));
 
     async function begin() {
@@ -73,11 +74,27 @@ export function stream(place, main) {
             ["First", found.first ? clock(timeOf(found.first)) : "–", found.first], ["Last", found.last ? clock(timeOf(found.last)) : "–", found.last],
             ["Expires in", found.ttl_ms === null ? "never" : duration(found.ttl_ms / 1000)],
         ], "Of this stream"));
+        showArchives(found);
         table.set(found.groups);
         more.hidden = !found.more_groups;
         more.textContent = `${count(found.more_groups)} more are not shown.`;
         rates.draw();
         lags.draw();
+    }
+
+    // What archivers have noted of the stream: see streamd/client/archive_runs.py.
+    function showArchives(found) {
+        const ago = (ms) => ms === null ? "never" : `${duration(Math.max(0, found.now_ms - ms) / 1000)} ago`;
+        const moment = (id) => id === null ? "–" : timeOf(id) ? clock(timeOf(id)) : id;
+        archives.hidden = !found.archives.length;
+        archives.replaceChildren(h("h2", {}, "Archived"), ...found.archives.flatMap((each) => [
+            facts([
+                ["Archive", each.archive], ["Entries", count(each.rows)], ["Size", bytes(each.bytes)],
+                ["Since", moment(each.first), each.first], ["Up to", moment(each.last), each.last],
+                ["Last success", ago(each.success_ms)],
+            ], `In ${each.archive}`),
+            each.error === null ? "" : h("p", {class: "bad"}, `The last run, ${ago(each.at_ms)}, failed: ${each.error}`),
+        ]));
     }
 
     async function askTrim() {
