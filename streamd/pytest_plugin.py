@@ -9,7 +9,8 @@
 `streamd_server` is one server for the run, with pytest-xdist one for each worker; `streamd_url` says where it is. Its settings
 are what the fixture `streamd_settings` returns, which a conftest.py may define for itself. `streamd_client` and
 `streamd_async_client` are clients of redis-py; before each test that uses one, all keys are removed.
-`streamd_start` starts further servers, for one test.
+`streamd_start` starts further servers, for one test. `streamd_cluster` is a cluster of three nodes, for one test;
+`streamd_start_cluster` starts other ones.
 
     --streamd-url URL       a server that runs already, streamd or Redis, instead; each worker of pytest-xdist has a database
                             of its own there, which is emptied before each test, and only that
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     import redis
     import redis.asyncio
 
-    from streamd.embedded import EmbeddedServer
+    from streamd.embedded import EmbeddedCluster, EmbeddedServer
 
     StartServer = Callable[..., EmbeddedServer]
+    StartCluster = Callable[..., EmbeddedCluster]
 
 __all__: list[str] = []
 
@@ -160,6 +162,29 @@ def streamd_start() -> Iterator[StartServer]:
     yield start
     for server in reversed(started):
         server.stop()
+
+
+@pytest.fixture
+def streamd_start_cluster() -> Iterator[StartCluster]:
+    """Starts clusters: `streamd_start_cluster(nodes=6, replicas=1)`, as streamd.embedded.start_cluster. They end with the test."""
+    import streamd.embedded
+
+    started: list[EmbeddedCluster] = []
+
+    def start(nodes: int = 3, **options: Any) -> EmbeddedCluster:
+        cluster = streamd.embedded.start_cluster(nodes, **options)
+        started.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in reversed(started):
+        cluster.stop()
+
+
+@pytest.fixture
+def streamd_cluster(streamd_start_cluster: StartCluster) -> EmbeddedCluster:
+    """A cluster of three primaries, which ends with the test: `streamd_cluster.client()` is a RedisCluster."""
+    return streamd_start_cluster()
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.errors import CommandError, StartError, StreamdError
+from streamd.persistence.keeper import Persistence
 from streamd.process.listening import ListenError, PortListener
 from streamd.pubsub.hub import Hub
 from streamd.replication.following import Following
@@ -152,7 +153,7 @@ class Cluster(Capability):
             actions.Deliver: self._deliver,
             actions.Log: lambda action: log.log(LEVELS[action.level], "%s", action.text),
         }
-        self._file = NodesFile(config.cluster_config_file)
+        self._file = NodesFile(host.get(Persistence).directory.path(config.cluster_config_file))
 
     # --- Life ------------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ __all__ = ["NodesFile"]
 
 class NodesFile:
     """
-    path  of the file, in the working directory unless it has another one
+    path  of the file
     """
 
     def __init__(self, path: str, disk: Disk | None = None) -> None:

@@ -97,6 +97,11 @@ class EmbeddedServer:
     # --- Where it is -----------------------------------------------------------------------------------------------
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has neither been stopped nor ended by itself."""
+        return self._host is not None and not self._host.is_over
+
+    @property
     def port(self) -> int:
         """The TCP port; 0 if the settings disable it."""
         self.wait_until_ready()

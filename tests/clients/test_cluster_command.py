@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from support.pages.reader import block
 from support.servers import eventually, free_port, python_environment
 
 pytestmark = pytest.mark.long
@@ -236,6 +237,25 @@ def test_a_node_that_was_killed_is_reported_and_started_again(folder: Path) -> N
         starter.send_signal(signal.SIGINT)
         assert starter.wait(CLOCK_S) == 0
     assert processes_in(folder) == []
+
+
+def test_the_page_shows_what_is_printed(folder: Path) -> None:
+    command, *shown = block("docs/cluster.md", "$ streamd cluster start").splitlines()
+    port = free_ports(4)
+    words = ["--port", str(port), *(str(folder) if word == "cluster" else word for word in command.split()[4:])]
+    with in_foreground(*words) as starter:
+        said = read_until(starter, "Ctrl-C stops all nodes")
+        starter.send_signal(signal.SIGINT)
+        assert starter.wait(CLOCK_S) == 0
+    for number in range(4):
+        said = said.replace(str(port + number), str(7000 + number))
+
+    def stable(lines: list[str]) -> list[list[str]]:
+        """Without process IDs, memory and the IDs of nodes."""
+        rows = [re.split(r"  +", line) for line in lines]
+        return [[*row[:1], *row[2:6]] if len(row) > 6 else row for row in rows]
+
+    assert stable(said.splitlines()) == stable(shown)
 
 
 # --- Changes -----------------------------------------------------------------------------------------------------------------

@@ -40,11 +40,12 @@ ELSEWHERE = {
     ("README.md", "import streamd.spark"): SPARK,
     ("README.md", "docker build -t streamd . && docker run -p 127.0.0.1:6379:6379 -v streamd:/data streamd --appendonly yes"): ENGINE,
     ("CONTRIBUTING.md", "./install -e '.[dev]'           # builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
-    ("docs/architecture.md", "cli  embedded  shell  importing  watching  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
+    ("docs/architecture.md", "cli  embedded  shell  importing  watching  clustering  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
     ("docs/architecture.md", "socket ─▶ Client.data_received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
     ("docs/archive.md", "streamd archive run /var/lib/archive --pattern '*' --every 30s --keep 1d"): "a service that does not end; run by tests/clients/test_archive_service.py",
     ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,
+    ("docs/cluster.md", "$ streamd cluster start --nodes 4 --replicas 1 --dir cluster --appendonly yes"): "run by tests/clients/test_cluster_command.py",
     ("docs/cluster.md", "for port in 7001 7002 7003 7004 7005 7006; do"): "six servers; tests/cluster/test_redis_cli.py does the same",
     ("docs/cluster-bus.md", "bytes of a link ─▶ Reader ─▶ decode ─▶ Receiver ─┬─▶ Claims       roles, slots, epochs: the greater config epoch wins"): DRAWING,
     ("docs/image.md", "docker build -t streamd ."): ENGINE,
@@ -121,6 +122,10 @@ def test_an_embedded_server(page: str, where: str, tmp_path: Path) -> None:
     assert ("'celsius': '19.8'" in said) == (page == "README.md")
 
 
+def test_an_embedded_cluster(tmp_path: Path) -> None:
+    run_python("import streamd.embedded\n" + block("docs/testing.md", "with streamd.embedded.start_cluster("), tmp_path)
+
+
 def test_an_embedded_server_in_the_folder_that_the_checkout_is_in(tmp_path: Path) -> None:
     """A checkout called `streamd` in the working directory, which is on the path, must not hide the installed package."""
     (tmp_path / "streamd").symlink_to(ROOT)
@@ -165,7 +170,7 @@ def test_fixtures_for_pytest(tmp_path: Path) -> None:
     env = python_environment() | {"PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{1 + has_asyncio} passed" in done.stdout
+    assert f"{2 + has_asyncio} passed" in done.stdout
 
 
 def test_settings_of_replication(tmp_path: Path) -> None:

@@ -74,6 +74,29 @@ def test_a_clean_server_for_each_test(tmp_path: Path, options: tuple[str, ...]) 
     assert outcome(run(tmp_path, TESTS, *options)).startswith("4 passed")
 
 
+def test_a_cluster_ends_with_its_test(tmp_path: Path) -> None:
+    tests = (
+        "import socket, threading, pytest\n"
+        "seen = []\n"
+        "@pytest.mark.parametrize('turn', range(2))\n"
+        "def test_it(streamd_cluster, streamd_start_cluster, turn):\n"
+        "    with streamd_cluster.client(decode_responses=True) as client:\n"
+        "        assert client.dbsize() == 0\n"
+        "        assert [client.set(f'k{n}', n) for n in range(10)] == [True] * 10\n"
+        "    other = streamd_start_cluster(nodes=2, replicas=1, requirepass='secret')\n"
+        "    assert other.client().set('k', 'v')\n"
+        "    seen.extend(node.port for node in [*streamd_cluster.nodes, *other.nodes])\n"
+        "def test_nothing_is_left():\n"
+        "    assert len(seen) == 10\n"
+        "    assert threading.active_count() == 1\n"
+        "    for port in seen:\n"
+        "        with pytest.raises(ConnectionRefusedError):\n"
+        "            socket.create_connection(('127.0.0.1', port))\n"
+    )
+    assert outcome(run(tmp_path, tests)).startswith("3 passed")
+    assert [each.name for each in tmp_path.iterdir() if each.name != "__pycache__"] == ["test_it.py"]
+
+
 def test_each_worker_of_xdist_has_a_server(tmp_path: Path) -> None:
     needs("xdist")
     tests = TESTS + (
