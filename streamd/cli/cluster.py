@@ -17,7 +17,7 @@ from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.stop_signal import StopSignal
 from streamd.client.place import Place
 from streamd.clustering.cluster_error import StopRequestedError
-from streamd.clustering.forming import find_disagreement, form
+from streamd.clustering.forming import form, wait_for_agreement
 from streamd.clustering.machine.cluster import MachineCluster, MemberStatus
 from streamd.clustering.machine.process import MemberProcess
 from streamd.clustering.node import Node
@@ -198,7 +198,8 @@ def create(addresses: tuple[str, ...], replicas: int, password_env: str | None) 
         waiting = patience(stop)
         nodes = [resolved(each, password, waiting) for each in addresses]
         ids = {node.id for node in nodes}
-        if all(ids <= node.nodes().keys() for node in nodes) and len(ids) > 1 and find_disagreement(nodes) is None:
+        if len(ids) > 1 and all(ids <= node.nodes().keys() for node in nodes):
+            wait_for_agreement(nodes, waiting)
             say("The nodes are a cluster already.")
             return
         form(nodes, replicas, waiting)
