@@ -24,13 +24,15 @@ with BCAST and has that prefix; every Audience has a client; `lengths` are those
 Behaviour: Redis 8.6.
 """
 
+from libc.stdint cimport int64_t
+
 from collections import Counter, OrderedDict
 
 from streamd.core.spec import keys_of
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, LIMITED, REPLY_ON, SUBSCRIBED, TRACKING, Client
 from streamd.core.dispatch cimport TRACKING_FULL
-from streamd.core.info import Field, Fields
+from streamd.core.info cimport numbers
 from streamd.core.route cimport Route
 
 __all__ = ["ClientTracking", "Tracking", "tracking_of"]
@@ -89,17 +91,23 @@ class ForgottenTable:
         return released
 
 
+cdef int read_clients(object capability, int64_t *to) except -1:
+    to[0] = (<Tracking>capability).client_count
+    return 0
+
+
+cdef int read_totals(object capability, int64_t *to) except -1:
+    cdef Tracking self = <Tracking>capability
+    to[0], to[1], to[2] = len(self.table), self.total_items, len(self.prefixes)
+    return 0
+
+
 cdef class Tracking(Capability):
     """Which clients have read what, and the messages that they get when it changes."""
 
     info = {
-        "clients": (Field("tracking_clients", lambda self: self.client_count),),
-        "stats": (
-            Fields(
-                "tracking_total_keys tracking_total_items tracking_total_prefixes",
-                lambda self: (self.total_keys, self.total_items, self.total_prefixes),
-            ),
-        ),
+        "clients": (numbers("tracking_clients", read_clients),),
+        "stats": (numbers("tracking_total_keys tracking_total_items tracking_total_prefixes", read_totals),),
     }
     refusal_rank = 100   # it refuses nothing: it acts before requests that nothing else refuses
     observer_rank = 10

@@ -66,17 +66,6 @@ cdef class ClientHost:
             self.wall_read_us = self.ended_us
             self.wall_offset_us = wall_us() - self.ended_us
 
-    def clients_memory(self):
-        """Bytes of the connections of each class with their buffers, in the order of OutputClass. O(clients)."""
-        cdef long long[3] sizes     # by OutputClass
-        cdef Client client
-        sizes[:] = [0, 0, 0]
-        for client in self.clients.values():
-            sizes[client.output_class] += client.memory_usage()
-            if client.outflow is not None:
-                sizes[client.output_class] -= client.outflow.unsent()   # memory that many may share
-        return sizes[0], sizes[1], sizes[2]
-
     def take_peaks(self):
         """The largest backlog of any one client since the last call: bytes of requests, and of replies.
 

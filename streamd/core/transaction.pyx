@@ -10,10 +10,11 @@ the client no longer watches any key.
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, Client, ClientHost
-from streamd.core.info import Fields
+from streamd.core.info cimport numbers
 from streamd.core.key_changes cimport KeyChanges
 from streamd.core.route cimport Route
 from streamd.heap cimport count_object
@@ -61,16 +62,19 @@ cdef bint holds(Database db, bytes key) except -1:
     return db.is_overdue(key) or db.peek(key) is not None
 
 
+cdef int read_counts(object capability, int64_t *to) except -1:
+    cdef Transactions self = <Transactions>capability
+    to[0], to[1] = self.watching_clients, len(self.watched)
+    return 0
+
+
 @cython.final
 cdef class Transactions(Capability):
     """All transactions, and the watched keys with their clients."""
 
     info = {
         "clients": (
-            Fields(
-                "watching_clients total_watched_keys",
-                lambda self: (self.watching_clients, self.total_watched_keys),
-            ),
+            numbers("watching_clients total_watched_keys", read_counts),
         ),
     }
 

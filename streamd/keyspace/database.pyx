@@ -70,7 +70,7 @@ from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_cla
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
-__all__ = ["Database", "has_due", "has_timed_due", "total_counts", "with_keys"]
+__all__ = ["Database", "has_due", "has_timed_due", "with_keys"]
 
 cdef enum:
     CHUNK_BITS = 12
@@ -950,21 +950,6 @@ def with_keys(list databases not None):
         if db.count:
             found.append(db)
     return found
-
-
-def total_counts(list databases not None):
-    """Sums over databases: lookups that hit, missed; keys expired, evicted, with a replica's own expiry; parts."""
-    cdef Database db
-    cdef long long hits = 0, misses = 0, expired = 0, evicted = 0, own = 0, parts = 0
-    for db in databases:
-        hits += db.hits
-        misses += db.misses
-        expired += db.expired_keys
-        evicted += db.evicted_keys
-        parts += db.expired_parts
-        if db.own_expiries is not None:
-            own += len(db.own_expiries)
-    return hits, misses, expired, evicted, own, parts
 
 
 def has_due(list databases not None, long long now_ms):

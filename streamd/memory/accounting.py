@@ -11,49 +11,28 @@ The interpreter with all its modules is not part of `used`: it exists before any
 from __future__ import annotations
 
 import os
-import resource
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields, human_size, ratio
+from streamd.core.info import Field, human_size, ratio
 from streamd.heap import describe
 from streamd.keyspace.database import with_keys
-from streamd.memory.eviction import Eviction, MemoryReport
+from streamd.memory.eviction import Eviction
+from streamd.memory.measurement import Measurement, MemoryReport
 
 __all__ = [
-    "DatabaseMemory", "Memory", "diagnose", "resident_memory", "statistics", "system_memory",
+    "DatabaseMemory", "Memory", "diagnose", "statistics", "system_memory",
 ]  # fmt: skip
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
-MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""The unit of getrusage's maximum resident size, in bytes."""
-
-
 WORTH_RETURNING = 16 << 20
 """Bytes that are free before the system gets them back, which takes about 0.1 ms per MB, in another thread."""
-RESIDENT_AGE_S = 0.1
-"""How old the resident memory that INFO reports may be; Redis measures it as often."""
 
 
 # --- The process -----------------------------------------------------------------------------------------------------
-
-
-def resident_memory() -> int:
-    """Bytes of memory that this process holds now; where that is unknown, the most that it has held."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * PAGE_SIZE
-    except OSError:
-        return _maxrss()
-
-
-def _maxrss() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
 
 
 @cache
@@ -174,20 +153,12 @@ def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[st
 
 # --- The capability --------------------------------------------------------------------------------------------------
 
-MEASURED = (
-    "used_memory used_memory_human:size used_memory_rss used_memory_rss_human:size used_memory_peak used_memory_peak_human:size"
-    " used_memory_peak_time used_memory_peak_perc:percent used_memory_overhead used_memory_startup used_memory_dataset"
-    " used_memory_dataset_perc:percent allocator_allocated allocator_active allocator_resident allocator_rss_ratio allocator_rss_bytes"
-    " mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves mem_clients_normal"
-)
-
 
 class Memory(Capability):
     """What the memory of a server is used for."""
 
     info = {
         "memory": (
-            Fields(MEASURED, lambda self: self.measure().figures()),
             Field("allocator_muzzy", 0),
             Field("allocator_frag_ratio", "1.00"),
             Field("allocator_frag_bytes", 0),
@@ -203,18 +174,16 @@ class Memory(Capability):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._eviction = host.get(Eviction)
-        self._looked, self._resident = 0.0, 0
+        self._measurement = host.get(Measurement)
         self._free = self._kept = 0
         """What the process holds and does not use; and the least of that since it was returned: so much cannot be."""
-        self.measure_scripts: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
-        """Bytes of the code of scripts, of that of functions, and of the interpreters that run them."""
 
     def start(self) -> None:
         self._kept = self._unused()
 
     def measure(self) -> MemoryReport:
         """Look at the server. O(clients + databases)."""
-        return self._eviction.measure(self.resident(), self.measure_scripts())
+        return self._measurement.measure()
 
     def each_second(self, now_ms: int) -> None:
         """Return memory to the system when the process has held much more of it than it uses, for a second."""
@@ -225,14 +194,7 @@ class Memory(Capability):
             self._host.trash.trim_later()
 
     def _unused(self) -> int:
-        return self.resident() - self._eviction.used()
-
-    def resident(self) -> int:
-        """What the process holds, measured at most RESIDENT_AGE_S ago: reading it takes microseconds."""
-        now = time.monotonic()
-        if now - self._looked > RESIDENT_AGE_S:
-            self._looked, self._resident = now, resident_memory()
-        return self._resident
+        return self._measurement.resident() - self._eviction.used()
 
     def statistics(self) -> list[tuple[str, Value]]:
         """Names and numbers, or maps of numbers, in Redis's order."""

@@ -28,10 +28,9 @@ name. What the reports take does not count until the next request, when most of 
 What must hold: an evicted key is propagated as DEL, a unit of its own, before the command that needed the room.
 """
 
-cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.math cimport pow
-from libc.stdint cimport INT64_MAX
+from libc.stdint cimport INT64_MAX, int64_t
 from posix.unistd cimport usleep
 
 import logging
@@ -42,14 +41,15 @@ from streamd.errors import OUT_OF_MEMORY
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
-from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED, Dispatcher
+from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED
 from streamd.heap cimport heap_bytes
+from streamd.core.info cimport numbers
 from streamd.core.info import Fields
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
 from streamd.protocol.reply cimport idle_block_bytes
 
-__all__ = ["CLIENT_BYTES", "Eviction", "MemoryReport"]
+__all__ = ["CLIENT_BYTES", "Eviction"]
 
 log = logging.getLogger("streamd")
 
@@ -66,123 +66,29 @@ CLIENT_BYTES = 2048
 MIN_CLIENTS_LIMIT = 128 * 1024
 """A smaller limit would leave no client to raise it."""
 
-cdef enum Order:
-    # What decides which key is evicted.
-    BY_NOTHING          # noeviction
-    BY_TIME             # lru, lrm
-    BY_USES
-    BY_DEADLINE
-    BY_CHANCE
-
 ORDERS = {"lru": BY_TIME, "lrm": BY_TIME, "lfu": BY_USES, "ttl": BY_DEADLINE, "random": BY_CHANCE}
 MODES = {"lfu": ACCESS_FREQUENCY, "lrm": ACCESS_CHANGES}
 
 
-@cython.final
-cdef class MemoryReport:
-    """What a server's memory is used for, in bytes."""
-
-    cdef public long long used            # everything that is counted
-    cdef public long long peak            # the maximum ever used
-    cdef public long long peak_ms         # when that was, as Unix time
-    cdef public long long startup         # used before there were any data or clients
-    cdef public long long resident        # what the process holds
-    cdef public long long clients         # connections with their buffers, without replicas
-    cdef public long long replicas        # those of replicas, and the stream that is kept for them alone
-    cdef public long long lookups         # structures that find keys, and those that expire
-    cdef public long long keys            # the number of keys of all databases
-    cdef public long long uncounted       # what maxmemory does not count
-    cdef public long long scripts         # code of scripts,
-    cdef public long long functions       # ... of functions,
-    cdef public long long interpreters    # ... and those that run them, with what was compiled
-
-    cdef long long find_overhead(self) noexcept:
-        cdef long long code = self.scripts + self.functions + self.interpreters
-        return self.startup + self.clients + self.replicas + self.lookups + code
-
-    cdef long long find_dataset(self) noexcept:
-        return max(0, self.used - self.find_overhead())
-
-    @property
-    def overhead(self):
-        """What is used for anything but keys and values."""
-        return self.find_overhead()
-
-    @property
-    def dataset(self):
-        return self.find_dataset()
-
-    @property
-    def dataset_percent(self):
-        """The data's share of what is used beyond the initial use."""
-        return 100.0 * self.find_dataset() / (self.used - self.startup) if self.used > self.startup else 0.0
-
-    @property
-    def bytes_per_key(self):
-        return max(0, self.used - self.startup) // self.keys if self.keys else 0
-
-    @property
-    def fragmentation(self):
-        """Ratio of what the process holds to what is used."""
-        return <double>self.resident / self.used if self.used else 0.0
-
-    def figures(self):
-        """For INFO: see MEASURED in accounting.py."""
-        cdef object used = self.used, resident = self.resident, peak = self.peak
-        cdef object fragmentation = self.fragmentation, unused = self.resident - self.used
-        return (
-            used, used, resident, resident, peak, peak, self.peak_ms // 1000,
-            100.0 * self.used / self.peak if self.peak else 0.0, self.find_overhead(), self.startup,
-            self.find_dataset(), self.dataset_percent, used, used, resident, fragmentation, unused, fragmentation,
-            unused, self.replicas, self.clients,
-        )
+cdef int read_counts(object capability, int64_t *to) except -1:
+    cdef Eviction self = <Eviction>capability
+    to[0] = self.evicted_clients
+    to[2] = self.current_excess_ms()
+    to[1] = self.exceeded_us // 1000 + to[2]
+    return 0
 
 
 cdef class Eviction(Capability):
     """The limits of memory of a server."""
 
-    cdef readonly object config
-    cdef object latency                        # LatencyMonitor
-    cdef list memory_users                     # Capability: other users of memory
-    cdef Dispatcher dispatcher
-    cdef object trash
-    cdef list databases
-    cdef readonly long long limit              # maxmemory; 0: none
-    cdef Order order
-    cdef bint is_volatile                      # only keys that have an expiry
-    cdef int samples                           # keys that are drawn per database
-    cdef long long patience_us                 # how long a request may wait for room
-    cdef list pool                             # (score, database, key), the best candidate last
-    cdef int next_db                           # the database to take from next with BY_CHANCE
-    cdef object timer                          # the handle for work between turns; None: nothing to do
-    cdef public bint is_off                    # nothing is evicted or refused: the primary decides
-    cdef readonly bint is_full                 # there was no room before the last request, and nothing to evict
-    cdef long long request_bytes               # of the request that room is made for
-    cdef long long report_bytes                # that reports of evicted keys have taken while room is made
-    cdef public long long peak                 # the highest memory use seen
-    cdef readonly long long peak_ms            # when that was, as Unix time
-    cdef readonly long long startup            # ... and used before there were any data or clients
-    cdef long long exceeded_since_us           # monotonic; 0: the limit is kept
-    cdef long long exceeded_us                 # total time over the limit before that
-    cdef readonly long long clients_limit      # maxmemory-clients, as bytes; 0: none
-    cdef dict weights                          # Client -> bytes, while there is a limit for clients
-    cdef long long clients_bytes               # sum of the weights
-    cdef public long long evicted_clients
-
     refusal_rank = 20
 
     info = {
         "memory": (
-            Fields(
-                "maxmemory maxmemory_human:size maxmemory_policy mem_not_counted_for_evict",
-                lambda self: (<Eviction?>self).limits(),
-            ),
+            Fields("maxmemory maxmemory_human:size maxmemory_policy", lambda self: (<Eviction?>self).shown_limits),
         ),
         "stats": (
-            Fields(
-                "evicted_clients total_eviction_exceeded_time current_eviction_exceeded_time",
-                lambda self: (<Eviction?>self).counts(),
-            ),
+            numbers("evicted_clients total_eviction_exceeded_time current_eviction_exceeded_time", read_counts),
         ),
     }
 
@@ -228,14 +134,8 @@ cdef class Eviction(Capability):
             self.go_on_later()
         else:
             self.note_excess(False)
+        self.shown_limits = (config.maxmemory, config.maxmemory, config.maxmemory_policy)
         self.limit_clients(config)
-
-    cdef tuple limits(self):
-        limit = self.config.maxmemory
-        return limit, limit, self.config.maxmemory_policy, self.uncounted()
-
-    cdef tuple counts(self):
-        return self.evicted_clients, self.total_excess_ms, self.current_excess_ms
 
     # --- How much is used ------------------------------------------------------------------------------------------
 
@@ -253,23 +153,6 @@ cdef class Eviction(Capability):
             self.peak = total
             self.peak_ms = wall_ms()
         return total
-
-    def measure(self, long long resident, tuple code not None):
-        """Look at what is used, beside `resident` and `code`, which the report has too. O(clients + databases)."""
-        cdef MemoryReport report = MemoryReport.__new__(MemoryReport)
-        cdef Database db
-        cdef long long subscribers
-        report.used, report.uncounted = self.used(), self.uncounted()
-        report.peak, report.peak_ms, report.startup, report.resident = self.peak, self.peak_ms, self.startup, resident
-        report.clients, report.replicas, subscribers = self.dispatcher.clients_memory()
-        report.clients += subscribers
-        report.replicas += report.uncounted
-        for db in self.databases:
-            if db.count:
-                report.lookups += db.lookup_bytes() + db.deadline_bytes()
-                report.keys += db.count
-        report.scripts, report.functions, report.interpreters = code
-        return report
 
     cdef long long uncounted(self) except -1:
         """Bytes that are used, but not counted against the limit."""
@@ -297,14 +180,9 @@ cdef class Eviction(Capability):
             self.exceeded_since_us = 0
         return 0
 
-    @property
-    def current_excess_ms(self):
+    cdef long long current_excess_ms(self) noexcept:
         """For how long the limit has been exceeded."""
         return (monotonic_us() - self.exceeded_since_us) // 1000 if self.exceeded_since_us else 0
-
-    @property
-    def total_excess_ms(self):
-        return self.exceeded_us // 1000 + self.current_excess_ms
 
     def reset_statistics(self):
         """CONFIG RESETSTAT."""

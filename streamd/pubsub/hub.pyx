@@ -24,14 +24,14 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from streamd.engine.glob cimport Glob
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.capability cimport Capability
-from streamd.core.info import Field, Fields
+from streamd.core.info cimport numbers
 from streamd.core.route cimport FOR_SUBSCRIBERS, Route
 from streamd.core.client cimport CLASS_NORMAL, CLASS_PUBSUB, SUBSCRIBED, Client
 
@@ -299,6 +299,19 @@ cdef Py_ssize_t push_to_all(Pattern pattern, const char *tail, size_t tail_lengt
 
 # --- The hub --------------------------------------------------------------------------------------------------------
 
+cdef int read_clients(object capability, int64_t *to) except -1:
+    to[0] = (<Hub>capability).client_count
+    return 0
+
+
+cdef int read_names(object capability, int64_t *to) except -1:
+    cdef Hub self = <Hub>capability
+    to[0] = len(self.channels.names)
+    to[1] = len(self.patterns.names)
+    to[2] = len(self.shard_channels.names)
+    return 0
+
+
 @cython.final
 cdef class Hub(Capability):
     """All subscriptions of a server.
@@ -308,13 +321,8 @@ cdef class Hub(Capability):
     """
 
     info = {
-        "clients": (Field("pubsub_clients", lambda self: self.client_count),),
-        "stats": (
-            Fields(
-                "pubsub_channels pubsub_patterns pubsubshard_channels",
-                lambda self: (len(self.channels), len(self.patterns), len(self.shard_channels)),
-            ),
-        ),
+        "clients": (numbers("pubsub_clients", read_clients),),
+        "stats": (numbers("pubsub_channels pubsub_patterns pubsubshard_channels", read_names),),
     }
     refusal_rank = 40
 

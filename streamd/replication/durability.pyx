@@ -26,6 +26,7 @@ Invariants: `turns` is ordered by offset; a client has `sendable >= 0` exactly a
 """
 
 cimport cython
+from libc.stdint cimport int64_t
 
 from collections import deque
 import logging
@@ -34,9 +35,9 @@ from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.dispatch cimport FENCED, Dispatcher
+from streamd.core.info cimport HIDDEN, numbers
 from streamd.core.route cimport FAILED, SEES_DATA, WRITE, Route
 
-from streamd.core.info import Fields
 from streamd.errors import TOO_FEW_REPLICAS, ConfigError
 from streamd.persistence.keeper import Persistence, do_nothing
 from streamd.replication.replacement import Replacement
@@ -101,6 +102,15 @@ cdef class Held:
     cdef long long since_us           # monotonic
 
 
+cdef int read_figures(object capability, int64_t *to) except -1:
+    cdef Durability self = <Durability>capability
+    if self.wanted == 0:
+        to[0] = to[1] = to[2] = to[3] = to[4] = HIDDEN
+        return 0
+    to[0], to[1], to[2], to[3], to[4] = self.durable, self.is_fenced, self.is_watched, len(self.holds), self.refused
+    return 0
+
+
 @cython.final
 cdef class Durability(Capability):
     """
@@ -119,6 +129,7 @@ cdef class Durability(Capability):
     cdef object views
     cdef object persistence
     cdef object tail
+    cdef int wanted                   # replicas that the setting asks for; 0: it is off
     cdef readonly bint is_on
     cdef readonly bint is_fenced
     cdef readonly bint is_watched
@@ -139,9 +150,9 @@ cdef class Durability(Capability):
     refusal_rank = 31
     info = {
         "replication": (
-            Fields(
+            numbers(
                 "durable_offset durable_fenced durable_sentinels_heard durable_clients_waiting durable_replies_refused",
-                lambda self: self.figures() if self.config.min_replicas_durable else None,
+                read_figures,
             ),
         ),
     }
@@ -164,10 +175,6 @@ cdef class Durability(Capability):
         self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
 
-    def figures(self):
-        """For INFO."""
-        return self.durable, self.is_fenced, self.is_watched, self.waiting_clients, self.refused
-
     @property
     def waiting_clients(self):
         """How many clients have replies that are held."""
@@ -178,6 +185,7 @@ cdef class Durability(Capability):
     def apply_settings(self):
         if self.config.min_replicas_durable and not self.config.appendonly:
             raise ConfigError("min-replicas-durable", "min-replicas-durable needs appendonly yes")
+        self.wanted = self.config.min_replicas_durable
         self.silence_us = self.config.min_replicas_durable_sentinel_timeout * 1000
         self.follow_role()
 

@@ -35,7 +35,7 @@ cdef class Functions(Capability):
     cdef dict functions                 # name in lower case -> Function
 
     cdef long long interpreters(self) noexcept
-    cdef tuple figures(self)
+    cdef long long code_size(self) except -1
     cdef Function find(self, bytes name)
     cdef int run(self, Context ctx, Function function, list args, Py_ssize_t keys, bint is_read_only) except -1
     cdef Library compile(self, bytes code, bint is_limited)

@@ -9,13 +9,14 @@ library that does not compile, or whose functions have names that others have, l
 """
 
 cimport cython
+from libc.stdint cimport int64_t
 
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context
-from streamd.core.info import Fields
+from streamd.core.info cimport numbers
 from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
-from streamd.memory.accounting import Memory
+from streamd.memory.measurement cimport Measurement
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_libraries
@@ -26,6 +27,7 @@ from streamd.scripting.world cimport World
 
 __all__ = ["Function", "Functions", "Library"]
 
+from streamd.memory.measurement import Measurement as measurement_type
 from streamd.scripting.scripts import Scripts as scripts_type
 
 LOAD_LIMIT_MS = 500
@@ -42,16 +44,33 @@ cdef class Library:
     """A library that is loaded."""
 
 
+cdef int count_code(object capability, int64_t *to) except -1:
+    """Bytes of scripts, of functions, and of their interpreters."""
+    cdef Functions self = <Functions>capability
+    to[0], to[1], to[2] = self.scripts.bodies, self.code_size(), self.interpreters()
+    return 0
+
+
+cdef int read_figures(object capability, int64_t *to) except -1:
+    cdef Functions self = <Functions>capability
+    to[0], to[1] = len(self.functions), len(self.libraries)
+    to[2] = <int64_t>self.world.heap.used
+    to[3] = self.code_size()
+    to[4] = to[5] = self.interpreters()
+    to[6] = to[7] = self.scripts.bodies + to[3]
+    return 0
+
+
 cdef class Functions(Capability):
     """All libraries of a server."""
 
     info = {
         "memory": (
-            Fields(
+            numbers(
                 "number_of_functions number_of_libraries used_memory_vm_functions used_memory_functions"
                 " used_memory_vm_total used_memory_vm_total_human:size used_memory_scripts"
                 " used_memory_scripts_human:size",
-                lambda self: (<Functions?>self).figures(),
+                read_figures,
             ),
         ),
     }
@@ -65,7 +84,7 @@ cdef class Functions(Capability):
         self.scripts = scripts
         self.config = host.config
         scripts.functions = self
-        host.get(Memory).measure_scripts = self.measure
+        (<Measurement?>host.get(measurement_type)).count_code(self, count_code)
         persistence = host.get(Persistence)
         persistence.saving.writer.libraries = self.codes
         persistence.loader.replace_libraries = self.replace
@@ -87,19 +106,12 @@ cdef class Functions(Capability):
         """Bytes that the interpreters of scripts and of functions use."""
         return self.scripts.world.heap.used + self.world.heap.used
 
-    cdef tuple figures(self):
-        """For INFO."""
-        both, code = self.interpreters(), self.size
-        all_code = self.scripts.bodies + code
-        return len(self.functions), len(self.libraries), self.vm_size, code, both, both, all_code, all_code
-
-    def measure(self):
-        """Memory of scripts, of functions, and of their interpreters."""
-        return self.scripts.bodies, self.size, self.interpreters()
-
     @property
     def size(self):
         """Bytes of the code of all libraries."""
+        return self.code_size()
+
+    cdef long long code_size(self) except -1:
         cdef Library library
         cdef long long total = 0
         for library in self.libraries.values():

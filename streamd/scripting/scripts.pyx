@@ -6,12 +6,13 @@ longest unused first; those that came by SCRIPT LOAD stay until SCRIPT FLUSH. No
 """
 
 cimport cython
+from libc.stdint cimport int64_t
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
 from streamd.core.dispatch cimport BUSY
-from streamd.core.info import Field, Fields
+from streamd.core.info cimport numbers
 from streamd.core.route cimport ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, RUNS_SCRIPT, STALE, WRITE, Route
 from streamd.core.transaction cimport Transaction
 from streamd.digests import sha1_hex
@@ -34,6 +35,19 @@ cdef class Script:
     """A compiled script."""
 
 
+cdef int read_memory(object capability, int64_t *to) except -1:
+    cdef Scripts self = <Scripts>capability
+    to[0] = to[1] = to[2] = <int64_t>self.world.heap.used
+    to[3] = self.bodies
+    to[4] = len(self.scripts)
+    return 0
+
+
+cdef int read_evicted(object capability, int64_t *to) except -1:
+    to[0] = (<Scripts>capability).evicted
+    return 0
+
+
 cdef class Scripts(Capability):
     """All scripts of a server."""
 
@@ -41,13 +55,13 @@ cdef class Scripts(Capability):
 
     info = {
         "memory": (
-            Fields(
+            numbers(
                 "used_memory_lua used_memory_vm_eval used_memory_lua_human:size used_memory_scripts_eval"
                 " number_of_cached_scripts",
-                lambda self: (size := self.vm_size, size, size, self.size, len(self)),
+                read_memory,
             ),
         ),
-        "stats": (Field("evicted_scripts", lambda self: self.evicted),),
+        "stats": (numbers("evicted_scripts", read_evicted),),
     }
 
     def __init__(self, host not None):

@@ -29,6 +29,7 @@ from streamd.keyspace.commands.migration import MigrationTargets
 from streamd.keyspace.commands.statistics import KeyStatistics
 from streamd.memory.accounting import Memory
 from streamd.memory.eviction import Eviction
+from streamd.memory.measurement import Measurement
 from streamd.observe.command_statistics import CommandStatistics
 from streamd.observe.hotkeys import HotKeys
 from streamd.observe.info import Info
@@ -81,7 +82,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
+    Eviction, Measurement, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Routing, Cluster, SlotMigrations, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics, Console,

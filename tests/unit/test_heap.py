@@ -12,7 +12,7 @@ from streamd.heap import allocated, describe, trim
 from streamd.keyspace.database import Database
 from streamd.keyspace.key_record import ACCESS_MODES
 from streamd.memory.accounting import DatabaseMemory, diagnose, statistics
-from streamd.memory.eviction import MemoryReport
+from streamd.memory.measurement import MemoryReport
 from streamd.serve.families import load_all
 
 MB = 1 << 20

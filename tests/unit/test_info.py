@@ -12,8 +12,9 @@ from support.commands.hosts import Host, Peer
 from streamd.core.capability import Capability
 from streamd.core.info import Field, Fields, Lines, Section, human_size, ratio
 from streamd.keyspace.commands.expiry import Expiry
-from streamd.memory import accounting
-from streamd.memory.eviction import Eviction, MemoryReport
+from streamd.memory import resident
+from streamd.memory.eviction import Eviction
+from streamd.memory.measurement import MemoryReport
 from streamd.observe.info import ORDER, Info
 from streamd.observe.traffic import Traffic
 from streamd.persistence.keeper import Persistence
@@ -271,6 +272,35 @@ def test_fields_tell_what_the_server_knows(counted: Host) -> None:
     assert "db1" not in found
 
 
+def test_databases_are_listed_while_they_have_keys(host: Host) -> None:
+    peer = host.connect()
+
+    def shown(*requests: str) -> list[str]:
+        ask_all(peer, *requests)
+        return render(host, "keyspace").splitlines()[1:]
+
+    line = "db{}:keys={},expires={},avg_ttl=0,subexpiry={}".format
+    assert shown() == []
+    assert shown("SET a 1") == shown() == [line(0, 1, 0, 0)]
+    assert shown("SELECT 3", "SET a 1", "SET b 1") == shown() == [line(0, 1, 0, 0), line(3, 2, 0, 0)]
+    assert shown("SWAPDB 0 3") == [line(0, 2, 0, 0), line(3, 1, 0, 0)]
+    assert shown("FLUSHDB") == shown("SELECT 2") == [line(0, 2, 0, 0)]
+    assert shown("SELECT 3", "SET a 1", "SELECT 0", "FLUSHDB") == [line(3, 1, 0, 0)]
+    assert shown("HSET h f v", "HEXPIRE h 100 FIELDS 1 f") == [line(0, 1, 0, 1), line(3, 1, 0, 0)]
+    assert shown("EXPIRE h 100")[0].startswith("db0:keys=1,expires=1,avg_ttl=")
+    assert shown("FLUSHALL") == []
+
+
+def test_numbers_are_shown_while_there_are_any(tmp_path: Path) -> None:
+    with Host(dir=str(tmp_path)) as host:
+        peer = host.connect()
+        ask_all(peer, "CONFIG SET appendonly yes")
+        for count in (0, 1, 0, 0, 2):
+            ask_all(peer, f"CONFIG SET min-replicas-durable {count}")
+            found = [name for name in fields(render(host, "replication")) if name.startswith("durable_")]
+            assert found.count("durable_replies_refused") == len(found) // 8 == (1 if count else 0)
+
+
 def test_commands_are_counted_with_what_they_took(counted: Host) -> None:
     found = fields(render(counted, "commandstats", "latencystats"))
     assert found["cmdstat_xadd"].startswith("calls=2,usec=")
@@ -332,7 +362,7 @@ def test_memory_is_reported_where_there_is_no_proc(monkeypatch: pytest.MonkeyPat
         raise FileNotFoundError
 
     monkeypatch.setattr("builtins.open", no_proc)
-    assert accounting.resident_memory() > 1 << 20
+    assert resident.resident_memory() > 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcmp
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp, memset
 
 from streamd.core.capability cimport Capability
-from streamd.core.info import Fields, Lines
+from streamd.core.info cimport numbers
+from streamd.core.info import Lines
 from streamd.keyspace.database cimport SIZE_CLASSES, Database
-from streamd.keyspace.database import total_counts, with_keys
 from streamd.keyspace.value_type cimport ValueType
 from streamd.keyspace.value_type import registered_types
 
@@ -23,17 +24,56 @@ cdef class KeySizes:
     cdef list lines
 
 
+@cython.final
+cdef class KeyCounts:
+    """The line about the keys of a database, and the numbers that it shows."""
+
+    cdef long long keys
+    cdef long long deadlines
+    cdef long long avg_ttl
+    cdef long long timed
+    cdef str line
+
+    cdef bint update(self, Database db) except -1:
+        """Returns whether the line has changed."""
+        cdef long long deadlines = db.deadline_count
+        cdef long long avg_ttl = db.avg_ttl if deadlines else 0
+        cdef long long timed = db.timed_values if db.timed is not None else 0
+        if self.keys == db.count and self.deadlines == deadlines and self.avg_ttl == avg_ttl and self.timed == timed:
+            return False
+        self.keys, self.deadlines, self.avg_ttl, self.timed = db.count, deadlines, avg_ttl, timed
+        self.line = f"db{db.index}:keys={db.count},expires={deadlines},avg_ttl={avg_ttl},subexpiry={timed}"
+        return True
+
+
+cdef int read_totals(object capability, int64_t *to) except -1:
+    """Sums over databases: lookups that hit, missed; keys expired, evicted, with a replica's own expiry; parts."""
+    cdef Database db
+    memset(to, 0, 6 * sizeof(int64_t))
+    for db in (<KeyStatistics>capability).databases:
+        to[0] += db.hits
+        to[1] += db.misses
+        to[2] += db.expired_keys
+        to[3] += db.evicted_keys
+        if db.own_expiries is not None:
+            to[4] += len(db.own_expiries)
+        to[5] += db.expired_parts
+    return 0
+
+
 cdef class KeyStatistics(Capability):
     """The counters of a server's databases."""
 
     cdef list databases
-    cdef list size_texts        # for each database its KeySizes; None until it has had keys
+    cdef list key_texts         # for each database its KeyCounts; None until it has had keys
+    cdef list size_texts        # ... and its KeySizes
+    cdef tuple shown_keys       # the last lines of all databases
 
     info = {
         "stats": (
-            Fields(
+            numbers(
                 "keyspace_hits keyspace_misses expired_keys evicted_keys slave_expires_tracked_keys expired_subkeys",
-                lambda self: total_counts((<KeyStatistics?>self).databases),
+                read_totals,
             ),
         ),
         "keyspace": (Lines("databases", lambda self: (<KeyStatistics?>self).database_lines()),),
@@ -42,20 +82,34 @@ cdef class KeyStatistics(Capability):
 
     def __init__(self, host not None):
         self.databases = host.databases
+        self.key_texts = [None] * len(self.databases)
         self.size_texts = [None] * len(self.databases)
+        self.shown_keys = ()
 
     def reset_statistics(self):
         cdef Database db
         for db in self.databases:
             db.hits = db.misses = 0
 
-    cdef list database_lines(self):
-        """The databases that have keys."""
+    cdef tuple database_lines(self):
+        """The databases that have keys; the same object when nothing has changed."""
         cdef Database db
-        return [
-            f"db{db.index}:keys={db.count},expires={db.deadline_count},avg_ttl={db.avg_ttl},subexpiry={db.timed_values}"
-            for db in with_keys(self.databases)
-        ]
+        cdef KeyCounts counts
+        cdef bint has_changed = False
+        cdef Py_ssize_t at = 0
+        for db in self.databases:
+            counts = self.key_texts[at]
+            if db.count:
+                if counts is None:
+                    counts = self.key_texts[at] = KeyCounts.__new__(KeyCounts)
+                has_changed |= counts.update(db)
+            elif counts is not None:
+                self.key_texts[at] = None
+                has_changed = True
+            at += 1
+        if has_changed:
+            self.shown_keys = tuple([counts.line for counts in self.key_texts if counts is not None])
+        return self.shown_keys
 
     cdef list size_lines(self):
         """Numbers of values by size, rounded up to a power of two, for the types that count them."""
