@@ -84,6 +84,8 @@ cdef class ClientHost:
     cdef int process(self, Client client) except -1
     cdef int run_again(self, Client client) except -1
     cdef int finish_wait(self, Client client, size_t mark) except -1
+    cdef int events_begin(self) except -1
+    cdef int events_end(self) except -1
     cdef int answer_error(self, Client client, Route route, Failure failure, str text) except -1
     cdef int check_output(self, Client client) except -1
     cdef int close_for_output(self, Client client) except -1
@@ -148,6 +150,7 @@ cdef class Client:
     cdef str _address
     cdef str _local_address
 
+    cdef int received(self, const char *data, Py_ssize_t size, bytes source) except -1
     cdef Py_ssize_t args_size(self) except -1      # bytes of the arguments of a request that waits, or is incomplete
     cpdef long long output_size(self) except -1    # bytes of replies not yet accepted by the kernel
     cdef int act_for(self, Client caller) except -1

@@ -1,13 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Client: one connection, both as the event loop's protocol object and as the object that commands see.
 
-Received bytes go to the parser, and the dispatcher runs the complete requests. Replies accumulate in `reply` and are
-sent once per turn of the event loop (`flush`), directly from that buffer with one `send`. When the kernel does not
-accept everything, one piece is handed to the transport; until the transport has sent it, the client is congested and
-its replies wait in `reply`. So unsent bytes are held and counted in one place, and never copied as a whole.
+Received bytes go to the parser, and the dispatcher runs the complete requests. They come from a transport of the event
+loop as objects (`data_received`), or from a socket of our own, in memory that all clients share (`received`).
+
+Replies accumulate in `reply` and are sent once per turn of the event loop (`flush`), directly from that buffer with one
+`send`. When the kernel does not accept everything, one piece is handed to the transport; until the transport has sent
+it, the client is congested and its replies wait in `reply`. So unsent bytes are held and counted in one place, and
+never copied as a whole.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport SIZE_MAX
 
@@ -87,6 +90,14 @@ cdef class ClientHost:
         """Schedule the end-of-turn work for this turn of the loop."""
         raise NotImplementedError
 
+    cdef int events_begin(self) except -1:
+        """Events of several clients follow in this call of the loop, up to `events_end`."""
+        raise NotImplementedError
+
+    cdef int events_end(self) except -1:
+        """End the turn, if these events have given it work."""
+        raise NotImplementedError
+
     cdef int process(self, Client client) except -1:
         """Run every complete request of a client. The caller has read the clocks."""
         raise NotImplementedError
@@ -158,19 +169,31 @@ cdef class Client:
         host.register(self, sock)
 
     def data_received(self, bytes data):
+        self.received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), data)
+
+    cdef int received(self, const char *data, Py_ssize_t size, bytes source) except -1:
+        """Run the requests in received bytes, those of the object `source`; None: their memory is reused afterwards."""
         cdef ClientHost host = self.host
-        cdef Py_ssize_t size = len(data), waiting
+        cdef Py_ssize_t waiting
         self.total_net_in += size
         host.net_input_bytes += size
         host.total_reads += 1
         self.read_events += 1
         host.look_at_clocks()
         self.last_interaction_us = host.ended_us
-        self.parser.feed(data)
+        if source is None:
+            self.parser.feed_in_place(data, size)
+        else:
+            self.parser.feed(source)
         waiting = self.parser.size - self.parser.pos + self.parser.partial_size
         if waiting > host.peak_input:
             host.peak_input = waiting
-        host.process(self)
+        try:
+            host.process(self)
+        finally:
+            if source is None:
+                self.parser.leave()
+        return 0
 
     def eof_received(self):
         """The peer will send no more. Its earlier requests get their replies, then the connection is closed.

@@ -7,10 +7,18 @@ from streamd.core.effects cimport Effects
 from streamd.core.output cimport OutputLimits
 
 
+cdef enum TurnEnd:
+    # How `before_sleep` will be called.
+    END_IDLE             # not at all: there is no work for it yet
+    END_SOON             # by the loop
+    END_POSSIBLE         # after the present events, if they give it work
+    END_WANTED           # after the present events
+
+
 cdef class Turn(OutputLimits):
     cdef readonly object loop
     cdef readonly Effects effects
-    cdef bint is_scheduled
+    cdef TurnEnd end
     cdef bint is_asked                    # a capability wants to be called before the replies of this turn
     cdef tuple before                     # of Capability: those that may ask, in order
     cdef tuple after                      # of Capability

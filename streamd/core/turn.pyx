@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Turn: the work done once in each turn of the event loop, before the loop waits again.
 
-The loop passes received bytes to clients, each runs its complete requests (`ClientHost.process`), and those with work
-left for the end of the turn call `schedule`. Then `before_sleep` takes these steps, in this order:
+Received bytes are passed to clients, each runs its complete requests (`ClientHost.process`), and those with work left
+for the end of the turn call `schedule`. Then `before_sleep` takes these steps, in this order; the loop calls it, or the
+poller of our own sockets after the events of all of them (`events_begin`, `events_end`):
 
     resume_served       clients that have been served after waiting for a key resume with their next requests
     resume_put_off      so do clients that had more requests than their share of the previous turn
@@ -38,9 +39,23 @@ cdef class Turn(OutputLimits):
         self.before = self.after = ()
 
     cdef int schedule(self) except -1:
-        if not self.is_scheduled:
-            self.is_scheduled = True
+        if self.end == END_IDLE:
+            self.end = END_SOON
             self.loop.call_soon(self.before_sleep)
+        elif self.end == END_POSSIBLE:
+            self.end = END_WANTED
+        return 0
+
+    cdef int events_begin(self) except -1:
+        if self.end == END_IDLE:
+            self.end = END_POSSIBLE
+        return 0
+
+    cdef int events_end(self) except -1:
+        if self.end == END_WANTED:
+            self.before_sleep()
+        elif self.end == END_POSSIBLE:
+            self.end = END_IDLE
         return 0
 
     cpdef int ask_before_replies(self) except -1:
@@ -51,7 +66,7 @@ cdef class Turn(OutputLimits):
     def before_sleep(self):
         """The end of a turn; see the top of this file."""
         cdef long long ending_us, ended_us
-        self.is_scheduled = False
+        self.end = END_IDLE
         self.resume_served()
         if self.put_off:
             self.resume_put_off()

@@ -17,7 +17,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from streamd.errors import ConfigError
 
@@ -43,12 +43,18 @@ class ListenError(OSError):
         self.place = place
 
 
+class Accepting(Protocol):
+    """What accepts the connections of a listening socket; `close` closes the socket, too."""
+
+    def close(self) -> object: ...
+
+
 @dataclass(eq=False)
 class Opened:
-    """A listening socket and its asyncio server, which is None until the event loop has created it."""
+    """A listening socket and what accepts its connections, which is None until the event loop has created it."""
 
     sock: socket.socket
-    server: asyncio.AbstractServer | None = None
+    server: Accepting | None = None
 
     def close(self) -> None:
         if self.server is None:
@@ -65,6 +71,7 @@ class PortListener:
     context      for TLS: the context that connections are accepted with; `change_context` changes it
     addresses    name of the setting with the addresses
     any_port     listen on a free port instead of the configured one
+    accept       starts to accept the connections of a socket without TLS; None: the event loop does it
     """
 
     def __init__(
@@ -76,12 +83,14 @@ class PortListener:
         *,
         addresses: str = "bind",
         any_port: bool = False,
+        accept: Callable[[socket.socket], Accepting] | None = None,
     ) -> None:
         self._loop = loop
         self._config = config
         self._setting = setting
         self._addresses = addresses
         self._make_client = make_client
+        self._accept_plain = accept
         self.any_port = any_port
         self.context: ssl.SSLContext | None = None
         self._open: dict[Where, Opened] = {}
@@ -184,6 +193,9 @@ class PortListener:
 
     async def _accept(self, where: Where, opened: Opened) -> None:
         if self._open.get(where) is not opened:
+            return
+        if self._accept_plain is not None and self.context is None:
+            opened.server = self._accept_plain(opened.sock)
             return
         server = await self._loop.create_server(
             self._make_client, sock=opened.sock, backlog=self._config.tcp_backlog, ssl=self.context

@@ -20,7 +20,7 @@ cdef class RequestParser:
     cdef Py_ssize_t pos
     cdef Py_ssize_t size
     cdef Py_ssize_t scanned                 # bytes from pos already searched for the line end
-    cdef bytes source                       # the fed object that `input` points into, or None
+    cdef bytes source                       # the fed object that `input` points into; None: `buffer`, or memory lent
     cdef char *buffer                       # owned; equal to `input`, or NULL
     cdef Py_ssize_t capacity                # bytes malloc'ed for `buffer`
 
@@ -35,6 +35,8 @@ cdef class RequestParser:
     cdef Py_ssize_t partial_size            # bytes of it received so far
 
     cpdef int feed(self, bytes data) except -1
+    cdef int feed_in_place(self, const char *p, Py_ssize_t n) except -1     # until `leave`, p must stay as it is
+    cdef int leave(self) except -1          # the memory of feed_in_place is needed for something else
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
     cpdef bytes drain(self)                 # the input that did not become a request; the parser is empty again
     cdef Py_ssize_t memory(self) noexcept   # bytes held, roughly

@@ -14,12 +14,12 @@ without this reply and without unsent replies (a web browser was tricked into ta
       |  read already  |  unread: the rest of a line or argument  |       one block: a fed object, or our own buffer
       +----------------+------------------------------------------+
 
-The bytes are parsed in place, in the object that was fed; only an unfinished rest is copied, to the parser's own
-buffer. Arguments are finished one by one and kept between calls, so no byte is read again when more arrive. A long,
-incomplete argument is collected in its own final object (`partial`), which grows with the bytes actually received.
-So time is linear in the bytes fed, however they are split, and memory is bounded by about twice the bytes received:
-announced sizes reserve nothing. A limit on the query buffer must check `buffered` and `pending_args_size`.
-An idle parser, which has no unfinished request, holds no memory.
+The bytes are parsed in place, in the object that was fed, or in memory that is lent from `feed_in_place` to `leave`;
+only an unfinished rest is copied, to the parser's own buffer. Arguments are finished one by one and kept between
+calls, so no byte is read again when more arrive. A long, incomplete argument is collected in its own final object
+(`partial`), which grows with the bytes actually received. So time is linear in the bytes fed, however they are split,
+and memory is bounded by about twice the bytes received: announced sizes reserve nothing. A limit on the query buffer
+must check `buffered` and `pending_args_size`. An idle parser, which has no unfinished request, holds no memory.
 
 Invariants: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is
 NULL or the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
@@ -217,6 +217,20 @@ cdef class RequestParser:
             self.source = data
             self.input = PyBytes_AS_STRING(data)
             self.size = n
+        return 0
+
+    cdef int feed_in_place(self, const char *p, Py_ssize_t n) except -1:
+        """Take n bytes, at least one, that are parsed where they are, and stay as they are until `leave`."""
+        if self.input is not NULL:
+            return self.append(p, n)
+        self.input = p
+        self.size = n
+        return 0
+
+    cdef int leave(self) except -1:
+        """Copy what has not been read of lent memory."""
+        if self.input is not NULL and self.buffer is NULL and self.source is None:
+            return self.keep()
         return 0
 
     cdef int append(self, const char *p, Py_ssize_t n) except -1:

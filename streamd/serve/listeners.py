@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,9 +16,11 @@ from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Lines
 from streamd.errors import ConfigError
-from streamd.process.listening import ListenError, PortListener
+from streamd.process.listening import Accepting, ListenError, PortListener
 from streamd.replication.following import Following
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
+from streamd.sockets.plain import SocketListener
+from streamd.sockets.poller import Poller
 from streamd.users.acl import Acl
 
 __all__ = ["Listeners"]
@@ -39,6 +41,17 @@ def listener_lines(port: int, tls_port: int, bind: Sequence[str], unixsocket: st
     return lines
 
 
+def make_poller(host: Host) -> Poller | None:
+    """What watches plain connections; None: the event loop does it, because settings, system or loop leave no choice."""
+    if not host.config.socket_poller:
+        return None
+    try:
+        return Poller(host.loop, host.dispatcher)
+    except NotImplementedError as error:
+        log.info("Connections use the transports of the event loop: %s.", error)
+        return None
+
+
 class Listeners(Capability):
     """What a server listens on.
 
@@ -56,9 +69,16 @@ class Listeners(Capability):
         self._host = host
         self._config = host.config
         make_client = partial(Client, host.dispatcher)
-        self._tcp = PortListener(host.loop, host.config, "port", make_client)
+        self._poller = poller = make_poller(host)
+        self._tcp = PortListener(
+            host.loop,
+            host.config,
+            "port",
+            make_client,
+            accept=None if poller is None else lambda sock: SocketListener(poller, sock, make_client),
+        )
         self._tls = PortListener(host.loop, host.config, "tls-port", make_client)
-        self._unix: asyncio.AbstractServer | None = None
+        self._unix: Accepting | None = None
         self._shown: tuple[int, int, Sequence[str], str] = (0, 0, (), "")
         self._lines: list[str] = []
         host.get(Following).make_tls = partial(make_client_context, host.config)
@@ -109,14 +129,26 @@ class Listeners(Capability):
         with suppress(FileNotFoundError):
             os.unlink(path)
         try:
-            self._unix = await self._host.loop.create_unix_server(
-                lambda: Client(self._host.dispatcher, is_unix=True), path, backlog=self._config.tcp_backlog
-            )
+            self._unix = await self._accept_unix(path, partial(Client, self._host.dispatcher, is_unix=True))
             if permissions:
                 os.chmod(path, permissions)
         except OSError as error:
             log.warning("Failed opening Unix socket: bind: %s", error.strerror)
             raise ListenError(f"cannot listen on {path}", "the Unix socket") from error
+
+    async def _accept_unix(self, path: str, make_client: Callable[[], Client]) -> Accepting:
+        backlog = self._config.tcp_backlog
+        if self._poller is None:
+            return await self._host.loop.create_unix_server(make_client, path, backlog=backlog)
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)
+            sock.bind(path)
+            sock.listen(backlog)
+        except OSError:
+            sock.close()
+            raise
+        return SocketListener(self._poller, sock, make_client)
 
     def close(self) -> None:
         self._tcp.close()
@@ -126,6 +158,8 @@ class Listeners(Capability):
             log.info("Removing the unix socket file.")
             with suppress(OSError):
                 os.unlink(self._config.unixsocket)
+        if self._poller is not None:
+            self._poller.close()
 
     def client_connected(self, client: Client, sock: Any) -> None:
         """With tls-auth-clients-user, a client is authenticated as the user named in its certificate."""

@@ -175,6 +175,10 @@ NETWORK = (
         "tcp-backlog", 511, hi=INT32_MAX, flags="immutable",
         doc="Connections that may wait to be accepted; the system may set a lower limit.",
     ),
+    boolean(
+        "socket-poller", True, flags="immutable",
+        doc="Receive plain connections directly from epoll or kqueue; `no`: through the transports of the event loop.",
+    ),
     integer(
         "tcp-keepalive", 300, hi=INT32_MAX, unit="seconds",
         doc="Probe connections that have been silent for this long, to detect dead peers; 0: never.",

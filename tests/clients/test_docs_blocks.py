@@ -41,7 +41,7 @@ ELSEWHERE = {
     ("README.md", "docker build -t streamd . && docker run -p 127.0.0.1:6379:6379 -v streamd:/data streamd --appendonly yes"): ENGINE,
     ("CONTRIBUTING.md", "./install -e '.[dev]'           # builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
     ("docs/architecture.md", "cli  embedded  shell  importing  watching  clustering  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
-    ("docs/architecture.md", "socket ─▶ Client.data_received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
+    ("docs/architecture.md", "Poller.poll ─▶ Client.received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
     ("docs/archive.md", "streamd archive run /var/lib/archive --pattern '*' --every 30s --keep 1d"): "a service that does not end; run by tests/clients/test_archive_service.py",
     ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,

@@ -1,0 +1,1 @@
+"""Sockets of our own: plain connections without transports of the event loop."""

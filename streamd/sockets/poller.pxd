@@ -1,0 +1,49 @@
+# cython: language_level=3
+"""A set of descriptors that the kernel watches. See poller.pyx."""
+
+from streamd.core.client cimport ClientHost
+
+
+cdef enum Event:
+    READABLE = 1
+    WRITABLE = 2
+    BROKEN = 4          # closed from both sides, or failed
+
+
+cdef extern from *:
+    """
+    typedef struct { void *owner; int events; } Happening;
+    """
+    ctypedef struct Happening:
+        void *owner         # a Watched
+        int events          # set of Event
+
+
+cdef enum:
+    MOST_EVENTS = 256       # taken from the kernel at a time
+    INPUT_SIZE = 65536      # bytes received at a time
+
+
+cdef class Poller:
+    cdef readonly object loop
+    cdef ClientHost host
+    cdef int fd
+    cdef Py_ssize_t size                # how many are watched
+    cdef list gone                      # those that left the set during `poll`, which may still have events there
+    cdef bint is_polling
+    cdef bint is_closing
+    cdef char *input                    # INPUT_SIZE bytes, for whoever receives
+    cdef Happening[MOST_EVENTS] happenings
+
+    cdef int close_if_empty(self) except -1
+
+
+cdef class Watched:
+    cdef Poller poller
+    cdef int fd
+    cdef int wanted                     # set of Event; -1: not in the set of the poller
+
+    cdef int watch(self, int events) except -1
+    cdef int leave(self) except -1
+    cdef int happened(self, int events) except -1
+    cdef int failed(self, object error) except -1
