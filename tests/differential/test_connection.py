@@ -153,8 +153,8 @@ CONFIG GET nosuch
 CONFIG GET databases
 CONFIG GET DataBases
 CONFIG GET stream-node-max-entries stream-node-max-bytes
-CONFIG GET stream-*
-CONFIG GET stream-node-max-entries stream-*
+CONFIG GET stream-node-*
+CONFIG GET stream-node-max-entries stream-node-*
 CONFIG GET stream-node-max-????s
 CONFIG SET stream-node-max-entries 7
 CONFIG GET stream-node-max-entries
