@@ -203,7 +203,8 @@ class MachineCluster:
         started  processes that this one has started
         """
         with self._locked() as record:
-            known = {each.member.port: each for each in started}
+            # A node that died here may have been started again by another command: then that process is the one to wait for.
+            known = {each.member.port: each for each in started if each.child is not None and each.child.poll() is None}
             processes = [known.get(each.port) or MemberProcess(record, each) for each in record.members]
             running = [each for each in processes if each.is_running()]
             with ThreadPoolExecutor(max(len(running), 1)) as pool:
