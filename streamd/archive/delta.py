@@ -16,10 +16,11 @@ from streamd.archive.layout import Layout, folder_name
 from streamd.archive.manifest import FileRecord
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.object_disk import disk_for
-from streamd.archive.open_format import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
+from streamd.archive.open_format import TableConfig, day_of, id_bounds, mark_of, ms_bounds
 from streamd.archive.published_columns import table_schema
 from streamd.archive.published_files import TableFiles
 from streamd.archive.store import ObjectPath
+from streamd.printable import key_text
 
 __all__ = ["DeltaArchiveTable"]
 
@@ -111,7 +112,7 @@ class DeltaArchiveTable:
         return {path: size for path, size in paths if path.startswith(below)}
 
     def _partition(self, stream: str, path: str) -> dict[str, str | None]:
-        return dict(zip(self._partitions, (stream_text(stream), day_of(path)), strict=True))
+        return dict(zip(self._partitions, (key_text(stream), day_of(path)), strict=True))
 
     def _add(self, stream: str, path: str, file: FileRecord) -> AddAction:
         return AddAction(

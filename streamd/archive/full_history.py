@@ -53,6 +53,7 @@ from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.replies import server_ms
+from streamd.printable import key_text
 from streamd.transfer.collector_pause import made_paused
 from streamd.transfer.partitions import find_streams, plan_partitions, refuse_missing
 from streamd.transfer.read_options import SourceOptions
@@ -366,9 +367,8 @@ def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: i
         columns: list[Any] = []
         for column, field in zip(table.columns, schema, strict=True):
             if column.source == "stream":
-                columns.append(
-                    pa.repeat(pa.scalar(stream_key(part.stream)), batch.num_rows).view(pa.binary()).view(field.type)
-                )
+                text = pa.scalar(key_text(part.stream).encode())
+                columns.append(pa.repeat(text, batch.num_rows).view(pa.binary()).view(field.type))
             else:
                 found = batch.column(batch.schema.get_field_index(column.source))
                 columns.append(found if found.type == field.type else found.cast(field.type))

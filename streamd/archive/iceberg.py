@@ -52,10 +52,11 @@ from streamd.archive.layout import Layout
 from streamd.archive.manifest import FileRecord
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.object_disk import disk_for
-from streamd.archive.open_format import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
+from streamd.archive.open_format import TableConfig, day_of, id_bounds, mark_of, ms_bounds
 from streamd.archive.published_columns import table_schema
 from streamd.archive.published_files import TableFiles
 from streamd.archive.store import ObjectPath, Place, files_below
+from streamd.printable import key_text
 
 __all__ = ["IcebergTable"]
 
@@ -232,7 +233,7 @@ class IcebergTable:
     def _named(self, table: Table, stream: str) -> dict[str, DataFile]:
         """The files that the table names of a stream, by their address."""
         column = self._config.column("stream")
-        is_of_stream = EqualTo(column, stream_text(stream))  # type: ignore[call-arg, arg-type]  # as pyiceberg's manual has it
+        is_of_stream = EqualTo(column, key_text(stream))  # type: ignore[call-arg, arg-type]  # as pyiceberg's manual has it
         found = table.scan(row_filter=is_of_stream).plan_files()
         return {task.file.file_path: task.file for task in found}
 
@@ -243,7 +244,7 @@ class IcebergTable:
             content=DataFileContent.DATA,
             file_path=uri,
             file_format=FileFormat.PARQUET,
-            partition=Record(stream_text(stream), None if day is None else (date.fromisoformat(day) - EPOCH).days),
+            partition=Record(key_text(stream), None if day is None else (date.fromisoformat(day) - EPOCH).days),
             record_count=file.rows,
             file_size_in_bytes=file.size,
             column_sizes={},

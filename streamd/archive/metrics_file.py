@@ -20,7 +20,7 @@ from streamd.archive.status import StreamStatus, read_status
 from streamd.client.archive_runs import ArchiveRun
 from streamd.disk import replace_file
 from streamd.errors import StreamdError
-from streamd.printable import in_one_line
+from streamd.printable import key_text
 
 __all__ = ["MetricsFile"]
 
@@ -137,7 +137,7 @@ def ended(runs: Mapping[str, ArchiveRun]) -> Iterator[Metric]:
     errors = InfoMetricFamily("streamd_archive_stream_last_error", "The kind of the last error.", labels=("stream",))
     for stream, run in runs.items():
         if run.error_kind is not None:
-            errors.add_metric([in_one_line(stream)], {"kind": run.error_kind})
+            errors.add_metric([key_text(stream)], {"kind": run.error_kind})
     yield errors
 
 
@@ -152,7 +152,7 @@ def samples(
     metric = GaugeMetricFamily(f"streamd_archive_stream_{name}", text, labels=labels)
     for words, value in values:
         if value is not None:
-            metric.add_metric([in_one_line(each) for each in words], value)
+            metric.add_metric([key_text(each) for each in words], value)
     return metric
 
 

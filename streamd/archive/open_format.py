@@ -11,7 +11,6 @@ from streamd.archive.layout import NO_DATE, date_in, folder_name
 from streamd.archive.manifest import FileRecord
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.name_patterns import pattern_of
-from streamd.client.archive_keys import quote_key
 from streamd.client.points import ms_of
 from streamd.integers import INT64_MAX
 
@@ -24,7 +23,6 @@ __all__ = [
     "id_bounds",
     "mark_of",
     "ms_bounds",
-    "stream_text",
 ]
 
 PLAIN_NAME = "streamd.archive"
@@ -115,15 +113,6 @@ class ArchiveTable(Protocol):
     def drop(self) -> None:
         """Remove the table and its metadata, both of which may be gone already; not the files that it names."""
         ...
-
-
-def stream_text(stream: str) -> str:
-    """A key as a column holds it; percent-encoded when it is not text."""
-    try:
-        stream.encode()
-    except UnicodeEncodeError:
-        return quote_key(stream)
-    return stream
 
 
 def day_of(path: str) -> str | None:

@@ -27,6 +27,7 @@ from streamd.arrow.memory cimport add_int32, add_reserved, reserve
 import json
 
 from streamd.client.client_errors import MalformedError
+from streamd.printable import key_text
 
 __all__ = ["RowBuilder"]
 
@@ -54,9 +55,9 @@ cdef class RowBuilder:
         cdef Py_ssize_t i
         self.width = len(table.columns)
         self.mode = MODES[table.mode]
-        self.stream = stream
-        self.stream_text = stream
-        self.stream_length = len(stream)
+        self.stream = key_text(stream.decode("utf-8", "surrogateescape")).encode()
+        self.stream_text = self.stream
+        self.stream_length = len(self.stream)
         self.schema = table.schema
         self.types = [table.schema.field(i).type for i in range(self.width)]
         self.names = [column.name.encode() for column in table.columns]

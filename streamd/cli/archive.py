@@ -15,7 +15,7 @@ from streamd.cli.archive_words import duration_option, positive_duration_option,
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.server_options import collect_options, with_server_options
-from streamd.printable import in_one_line
+from streamd.printable import in_one_line, key_in_one_line, key_text
 
 __all__ = ["group"]
 
@@ -60,7 +60,7 @@ def status(
             print_status(found)
     late = [each for each in found if max_age is not None and each.is_late(max_age)]
     for each in late:
-        say(f"{in_one_line(each.stream)}: {lateness(each)}", err=True)
+        say(f"{key_in_one_line(each.stream)}: {lateness(each)}", err=True)
     sys.exit(1 if late else 0)
 
 
@@ -86,11 +86,11 @@ def print_status(found: list[Any]) -> None:
         "stream", "archived to", "entries", "files", "size", "last run", "on server", "behind", "waits", "held by"
     )
     for each in found:
-        held = [*each.held_by, *(["readers"] if each.held_by_readers else [])]
+        held = [*map(key_text, each.held_by), *(["readers"] if each.held_by_readers else [])]
         if each.locked_by:
             held.append(f"run {each.locked_by.get('run')}")
         table.add_row(
-            Text(in_one_line(each.stream)),
+            Text(key_in_one_line(each.stream)),
             each.boundary,
             f"{each.rows:,}",
             str(each.files),
@@ -104,7 +104,7 @@ def print_status(found: list[Any]) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     for each in found:
         if each.fault is not None:
-            say(f"warning: {in_one_line(each.stream)}: {in_one_line(each.fault)}")
+            say(f"warning: {key_in_one_line(each.stream)}: {in_one_line(each.fault)}")
 
 
 # --- verify ---------------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json
     else:
         for each in verdicts:
             say(
-                f"{in_one_line(each.stream)}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
+                f"{key_in_one_line(each.stream)}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
                 f"{each.files} files, {size_text(each.bytes)}, {each.manifests} manifests"
             )
             for fault in each.faults:
@@ -191,7 +191,7 @@ def restore(
         say(json.dumps(report.to_json()))
     else:
         say(
-            f"{report.rows:,} entries into {in_one_line(into)}"
+            f"{report.rows:,} entries into {key_in_one_line(into)}"
             + (f", {report.first} to {report.last}" if report.rows else "")
         )
 
@@ -267,7 +267,7 @@ def delete(
     else:
         outcome = "would be deleted" if dry_run else "deleted"
         say(
-            f"{in_one_line(stream)}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
+            f"{key_in_one_line(stream)}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
             f"server, {outcome}"
         )
 

@@ -15,7 +15,7 @@ import click
 from streamd.cli.archive_words import duration_option, positive_duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.server_options import collect_options, with_server_options
-from streamd.printable import in_one_line
+from streamd.printable import in_one_line, key_in_one_line
 
 __all__ = ["run"]
 
@@ -206,7 +206,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
             if stream not in tasks:
                 for task in tasks.values():
                     bars.stop_task(task)
-                tasks[stream] = bars.add_task(in_one_line(stream), total=1.0, step=step)
+                tasks[stream] = bars.add_task(key_in_one_line(stream), total=1.0, step=step)
             bars.update(tasks[stream], completed=BEFORE[step], step=step)
 
         yield progress
@@ -231,8 +231,8 @@ def lines_of(report: Any) -> Iterator[str]:
     else:
         text = report.error or f"nothing to archive above {report.high}"
     text += f"; {report.trimmed:,} trimmed" if report.trimmed else ""
-    yield f"{in_one_line(report.stream)}: {text} ({report.seconds:.1f} s)"
+    yield f"{key_in_one_line(report.stream)}: {text} ({report.seconds:.1f} s)"
     for group, until in report.held_by.items():
-        yield f"  group {in_one_line(group)} still needs what is above {until}"
+        yield f"  group {key_in_one_line(group)} still needs what is above {until}"
     for warning in report.warnings:
         yield f"  warning: {warning}"

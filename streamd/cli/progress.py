@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from streamd.printable import in_one_line
+from streamd.printable import key_in_one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def bar(name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = 
         TextColumn("{task.description}", markup=False), BarColumn(), *sizes, TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
-    task = progress.add_task(in_one_line(name), total=total)
+    task = progress.add_task(key_in_one_line(name), total=total)
     shown_at = time.monotonic() + SHOWN_AFTER_S
     is_shown = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from streamd.client.points import MAX_ID, MIN_ID, first_id_of, last_id_of, ms_of
+from streamd.printable import key_text
 
 __all__ = ["Narrowed"]
 
@@ -32,7 +33,9 @@ class Narrowed:
         self.streams = set(names) if self.streams is None else self.streams & set(names)
 
     def wants(self, stream: str) -> bool:
-        return (self.streams is None or stream in self.streams) and stream.startswith(self.stream_prefix)
+        """Whether a stream is wanted, by the text that the column has of its key."""
+        text = key_text(stream)
+        return (self.streams is None or text in self.streams) and text.startswith(self.stream_prefix)
 
     def of_id_texts(self, first: int, last: int) -> tuple[int, int]:
         """The part of [first, last], the extent of a stream, that satisfies the conditions on `id` as text.

@@ -39,6 +39,7 @@ from streamd.archive.open_format import ArchiveTable, TableConfig
 from streamd.archive.published_files import TableFiles
 from streamd.archive.publishing import OpenTables, publish
 from streamd.cli.subcommands import program
+from streamd.client.key_names import stream_key
 from streamd.client.points import parse_entry_id
 from streamd.disk import Disk
 
@@ -123,6 +124,26 @@ def test_streams_of_one_archive_are_one_table(store: redis.Redis, source_options
         found = read(tmp_path)
         streams = found.column("stream").to_pylist()
         assert {each: streams.count(each) for each in streams} == {"a": 9, "ab": 10, "b": 10}
+
+
+def test_a_key_that_looks_like_one_that_is_no_text_is_another(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    texts = {"\udcff": r"\xff", r"\xff": r"\\xff", "%FF": "%FF"}
+    for key in texts:
+        for at in range(10):
+            store.xadd(stream_key(key), {"n": at}, id=f"{1_700_000_000_000 + at}-0")
+        archive_once(tmp_path, source_options | {"stream": key}, publish=BOTH)
+    gone = parse_entry_id("1700000000003-0")
+    delete(str(tmp_path), "\udcff", source_options, [(gone, gone)])
+    for read in (read_iceberg, read_delta):
+        streams = read(tmp_path).column("stream").to_pylist()
+        assert {each: streams.count(each) for each in streams} == {
+            text: 9 if key == "\udcff" else 10 for key, text in texts.items()
+        }
+    for key, text in texts.items():
+        table = read_history(tmp_path, source_options, key)
+        assert set(table.column("stream").to_pylist()) == {text}
 
 
 # --- Replaced files, and old snapshots --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 // in addresses they are percent-encoded.
 
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const ESCAPED = /\\x[89a-f][0-9a-f]/;       // as bytes that are no text are shown: see streamd/printable.py
 const SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"};
 
 const bytesOf = (name) => Uint8Array.from(atob(name.base64), (each) => each.charCodeAt(0));
@@ -19,7 +20,8 @@ export function text(name, {lines = false} = {}) {
 
 // A name as it is shown: in quotes if there would be nothing to see, or not where it ends.
 export function label(name) {
-    const shown = text(name);
+    const isLike = typeof name === "string" && ESCAPED.test(name);      // ... bytes that are no text, for which it is not to be taken
+    const shown = text(isLike ? name.replaceAll("\\", "\\\\") : name);
     return shown === "" || /^\s|\s$/.test(shown) ? `"${shown}"` : shown;
 }
 

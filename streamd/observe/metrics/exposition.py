@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import (
 )
 
 from streamd.observe.metrics.metric_families import Family
+from streamd.printable import key_text
 
 __all__ = ["Exposition", "escaped"]
 
@@ -74,7 +75,7 @@ class Exposition:
 
 def escaped(value: bytes | str | int) -> str:
     """The value of a label between its quotes."""
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    text = key_text(value.decode("utf-8", "surrogateescape")) if isinstance(value, bytes) else str(value)
     if "\\" in text or '"' in text or "\n" in text:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return text
