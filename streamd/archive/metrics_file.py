@@ -77,7 +77,7 @@ class MetricsFile:
 
     def _held(self, statuses: list[StreamStatus]) -> Iterator[Metric]:
         yield samples(
-            "held_by_group", "A group that still needs archived entries, which therefore are not trimmed.", ("stream", "group"),
+            "stream_held_by_group", "A group that still needs archived entries, which therefore are not trimmed.", ("stream", "group"),
             (
                 ((each.stream, group), 1)
                 for each in statuses
@@ -86,7 +86,7 @@ class MetricsFile:
             ),
         )  # fmt: skip
         yield per_stream(
-            "held_by_readers", "Whether archived entries are not trimmed because somebody reads them.",
+            "stream_held_by_readers", "Whether archived entries are not trimmed because somebody reads them.",
             ((each.stream, int(each.held_by_readers is not None)) for each in statuses if each.on_server is not None),
         )  # fmt: skip
 
@@ -103,19 +103,19 @@ class Families:
 
 def archived(statuses: list[StreamStatus]) -> Iterator[Metric]:
     """What is in the archive, and what is not yet."""
-    yield per_stream("rows", "Archived entries.", ((each.stream, each.rows) for each in statuses))
-    yield per_stream("files", "Files that hold them.", ((each.stream, each.files) for each in statuses))
-    yield per_stream("bytes", "Size of these files.", ((each.stream, each.bytes) for each in statuses))
+    yield per_stream("stream_rows", "Archived entries.", ((each.stream, each.rows) for each in statuses))
+    yield per_stream("stream_files", "Files that hold them.", ((each.stream, each.files) for each in statuses))
+    yield per_stream("stream_bytes", "Size of these files.", ((each.stream, each.bytes) for each in statuses))
     yield per_stream(
-        "lag_entries", "Entries of the stream that are not archived yet, also those that are not old enough.",
+        "stream_lag_entries", "Entries of the stream that are not archived yet, also those that are not old enough.",
         ((each.stream, each.behind_entries) for each in statuses),
     )  # fmt: skip
     yield per_stream(
-        "lag_seconds", "How long the first of them has been in the stream.",
+        "stream_lag_seconds", "How long the first of them has been in the stream.",
         ((each.stream, None if each.behind_ms is None else each.behind_ms / 1000) for each in statuses),
     )  # fmt: skip
     yield per_stream(
-        "refused", "Whether the stream of the server is not the archived one, or has a gap, so that runs refuse it.",
+        "stream_refused", "Whether the stream of the server is not the archived one, or has a gap, so that runs refuse it.",
         ((each.stream, int(each.fault is not None)) for each in statuses if each.on_server is not None),
     )  # fmt: skip
 
@@ -127,11 +127,11 @@ def ended(runs: Mapping[str, ArchiveRun]) -> Iterator[Metric]:
         ("failure", "failed", {stream: run.error_ms for stream, run in runs.items()}),
     ):
         yield per_stream(
-            f"last_{name}_timestamp_seconds", f"When a run over the stream last {text}, by the server's clock.",
+            f"stream_last_{name}_timestamp_seconds", f"When a run over the stream last {text}, by the server's clock.",
             ((stream, None if moment is None else moment / 1000) for stream, moment in moments.items()),
         )  # fmt: skip
     yield per_stream(
-        "failing", "Whether the last run over the stream failed.",
+        "stream_failing", "Whether the last run over the stream failed.",
         ((stream, int(run.has_failed)) for stream, run in runs.items()),
     )  # fmt: skip
     errors = InfoMetricFamily("streamd_archive_stream_last_error", "The kind of the last error.", labels=("stream",))
@@ -149,7 +149,7 @@ def samples(
     name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], float | None]]
 ) -> Metric:
     """Values of streams; those that are None are unknown, and left out."""
-    metric = GaugeMetricFamily(f"streamd_archive_stream_{name}", text, labels=labels)
+    metric = GaugeMetricFamily(f"streamd_archive_{name}", text, labels=labels)
     for words, value in values:
         if value is not None:
             metric.add_metric([key_text(each) for each in words], value)

@@ -132,3 +132,8 @@ class PersistenceFields(Capability):
 
     def __init__(self, host: Host) -> None:
         self.persistence = host.get(Persistence)
+
+    def reset_statistics(self) -> None:
+        persistence = self.persistence
+        persistence.children.last_fork_us = persistence.children.total_forks = 0
+        persistence.saving.count = persistence.append_only.aof.rewriting.count = 0

@@ -1,5 +1,6 @@
 import socket
 from collections.abc import Callable
+from typing import Self
 
 from typing_extensions import disjoint_base
 
@@ -8,5 +9,5 @@ from streamd.sockets.poller import Poller
 
 @disjoint_base
 class SocketListener:
-    def __init__(self, poller: Poller, sock: socket.socket, make_client: Callable[[], Client]) -> None: ...
+    def __new__(cls, poller: Poller, sock: socket.socket, make_client: Callable[[], Client]) -> Self: ...
     def close(self) -> None: ...

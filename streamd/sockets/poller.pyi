@@ -1,4 +1,5 @@
 import asyncio
+from typing import Self
 
 from typing_extensions import disjoint_base
 
@@ -6,5 +7,5 @@ from streamd.core.client import ClientHost
 
 @disjoint_base
 class Poller:
-    def __init__(self, loop: asyncio.AbstractEventLoop, host: ClientHost) -> None: ...
+    def __new__(cls, loop: asyncio.AbstractEventLoop, host: ClientHost) -> Self: ...
     def close(self) -> None: ...

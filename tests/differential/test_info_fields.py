@@ -154,10 +154,13 @@ def test_counters_that_grow(busy: Pair) -> None:
 def test_resetstat_resets_what_redis_resets(busy: Pair) -> None:
     text = """total_connections_received total_commands_processed expired_keys keyspace_hits keyspace_misses
         rejected_connections total_error_replies unexpected_error_replies evicted_keys evicted_clients total_forks
-        expired_keys_active expired_time_cap_reached_count client_output_buffer_limit_disconnections"""
+        expired_keys_active expired_time_cap_reached_count client_output_buffer_limit_disconnections rdb_saves
+        aof_rewrites latest_fork_usec"""
     names = text.split()
 
     def after_reset(wire: Wire) -> object:
+        wire.call("BGSAVE")
+        eventually(lambda: info_fields(wire, "persistence")["rdb_bgsave_in_progress"] == "0", what="the snapshot ends")
         wire.call("CONFIG", "RESETSTAT")
         found = info_fields(wire, "everything")
         left = sorted(name for name in found if name.startswith(("cmdstat_", "errorstat_", "latency_percentiles")))
