@@ -77,7 +77,7 @@ def find(scenario: Scenario, bug: str, limit: int) -> None:
     ("scenario", "bug", "limit"),
     [
         (SHORT, "EpochReused", 20),
-        (SHORT, "EpochNotSaved", 40),
+        (SHORT, "EpochNotSaved", 100),
         (SHORT, "FailOnOneReport", 20),
         (play, "UpdateIgnored", 30),
         (play_storms, "VoteForAnybody", 5),
