@@ -158,7 +158,8 @@ def test_a_round_is_a_path_of_the_model(tmp_path: Path, fault: Fault) -> None:
     looks = [look for look in watcher.looks if any(look)]
     print(orders, *looks, sep="\n")
     assert len(looks) > 2
-    assert count_steps(looks, orders) >= 0
+    # One more than the logs have: a link can break, and its primary begin another view, before its replica logs it.
+    assert count_steps(looks, orders + 1) >= 0
 
 
 def test_a_primary_that_is_established_alone_is_no_path_of_the_model() -> None:
