@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     StartCluster = Callable[..., EmbeddedCluster]
 
 __all__: list[str] = []
+
+Started = TypeVar("Started", "EmbeddedServer", "EmbeddedCluster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -147,21 +150,24 @@ def streamd_client(streamd_server: EmbeddedServer | OtherServer, _streamd_pool: 
     client.close()
 
 
+def ending(start: Callable[..., Started]) -> Iterator[Callable[..., Started]]:
+    """`start`, for a test: what it has started is stopped afterwards, the newest first."""
+    with ExitStack() as stack:
+
+        def start_one(*args: Any, **options: Any) -> Started:
+            started = start(*args, **options)
+            stack.callback(started.stop)
+            return started
+
+        yield start_one
+
+
 @pytest.fixture
 def streamd_start() -> Iterator[StartServer]:
     """Starts further servers: `streamd_start(appendonly=True)`, as streamd.embedded.start. They end with the test."""
     import streamd.embedded
 
-    started: list[EmbeddedServer] = []
-
-    def start(**options: Any) -> EmbeddedServer:
-        server = streamd.embedded.start(**options)
-        started.append(server)
-        return server
-
-    yield start
-    for server in reversed(started):
-        server.stop()
+    yield from ending(streamd.embedded.start)
 
 
 @pytest.fixture
@@ -169,16 +175,7 @@ def streamd_start_cluster() -> Iterator[StartCluster]:
     """Starts clusters: `streamd_start_cluster(nodes=6, replicas=1)`, as streamd.embedded.start_cluster. They end with the test."""
     import streamd.embedded
 
-    started: list[EmbeddedCluster] = []
-
-    def start(nodes: int = 3, **options: Any) -> EmbeddedCluster:
-        cluster = streamd.embedded.start_cluster(nodes, **options)
-        started.append(cluster)
-        return cluster
-
-    yield start
-    for cluster in reversed(started):
-        cluster.stop()
+    yield from ending(streamd.embedded.start_cluster)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class StreamStatus:
     on_server: int | None = None  # entries the server holds, archived ones among them
     last_id: str | None = None
     behind_entries: int | None = None  # entries above the boundary (boundary.py); None: unknown, too
-    behind_ms: int | None = None  # how long the first of them has been waiting; None: its ID is no time, too
+    behind_ms: int | None = None  # how long the first of them has been waiting; None: also if its ID is not a time
     trimmed_to: str | None = None
     held_by: dict[str, str] = field(default_factory=dict)  # groups that still need archived entries
     held_by_readers: str | None = None
@@ -113,7 +113,7 @@ def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -
 
 
 def waiting_ms(entry: int | None, now_ms: int) -> int | None:
-    """How long ago an entry was added, by its ID; 0 if there is none, and None if its ID is no time."""
+    """How long ago an entry was added, by its ID: 0 without an entry, None if the ID is not a time."""
     if entry is None:
         return 0
     age = age_s((ms_of(entry), 0), now_ms)

@@ -1,7 +1,7 @@
 """Nodes that know nothing become a cluster, and waiting until all nodes of a cluster agree.
 
 Nodes learn of each other's slots with the PINGs of the bus, which are rare by default. While a cluster forms they are sent at every
-tick (`cluster-ping-interval`), and each node is told of every other, so that all agree within half a second.
+tick (`cluster-ping-interval`), and each node meets every other, so that all agree within half a second.
 """
 
 from __future__ import annotations

@@ -36,4 +36,8 @@ class Patience:
                 return
             if time.monotonic() > deadline:
                 raise ClusterError(problem())
-            time.sleep(INTERVAL_S)
+            self.pause()
+
+    def pause(self) -> None:
+        """The time between two looks."""
+        time.sleep(INTERVAL_S)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from streamd.errors import ConfigError
 
-__all__ = ["ListenError", "PortListener"]
+__all__ = ["Accepting", "ListenError", "PortListener", "bind_unix"]
 
 log = logging.getLogger("streamd")
 
@@ -217,10 +217,20 @@ def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    return listening(sock, address, backlog)
+
+
+def bind_unix(path: str, backlog: int) -> socket.socket:
+    """A socket that listens on a path, which does not exist. Raises OSError."""
+    return listening(socket.socket(socket.AF_UNIX), path, backlog)
+
+
+def listening(sock: socket.socket, address: Any, backlog: int) -> socket.socket:
+    """The socket, which listens and does not block; it is closed if this raises OSError."""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
         sock.listen(backlog)
         sock.setblocking(False)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Lines
 from streamd.errors import ConfigError
-from streamd.process.listening import Accepting, ListenError, PortListener
+from streamd.process.listening import Accepting, ListenError, PortListener, bind_unix
 from streamd.replication.following import Following
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
 from streamd.sockets.plain import SocketListener
@@ -129,26 +128,17 @@ class Listeners(Capability):
         with suppress(FileNotFoundError):
             os.unlink(path)
         try:
-            self._unix = await self._accept_unix(path, partial(Client, self._host.dispatcher, is_unix=True))
+            sock = bind_unix(path, self._config.tcp_backlog)
+            make_client = partial(Client, self._host.dispatcher, is_unix=True)
+            if self._poller is not None:
+                self._unix = SocketListener(self._poller, sock, make_client)
+            else:
+                self._unix = await self._host.loop.create_unix_server(make_client, sock=sock)
             if permissions:
                 os.chmod(path, permissions)
         except OSError as error:
             log.warning("Failed opening Unix socket: bind: %s", error.strerror)
             raise ListenError(f"cannot listen on {path}", "the Unix socket") from error
-
-    async def _accept_unix(self, path: str, make_client: Callable[[], Client]) -> Accepting:
-        backlog = self._config.tcp_backlog
-        if self._poller is None:
-            return await self._host.loop.create_unix_server(make_client, path, backlog=backlog)
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.setblocking(False)
-            sock.bind(path)
-            sock.listen(backlog)
-        except OSError:
-            sock.close()
-            raise
-        return SocketListener(self._poller, sock, make_client)
 
     def close(self) -> None:
         self._tcp.close()

@@ -114,7 +114,7 @@ cdef class Poller:
     """A set of sockets, watched by an event loop.
 
     loop  the loop; it has to have `add_reader`
-    host  is told where the events of a turn begin and end
+    host  the server, which ends a turn after the events of one call
     Raises NotImplementedError where system or loop cannot do it, OSError without a descriptor.
     """
 

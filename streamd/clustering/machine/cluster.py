@@ -45,7 +45,7 @@ REACH_TIMEOUT_S = 2.0
 class MemberStatus:
     """
     view   the node as it sees itself; None: it does not run
-    state  its cluster_state, or why there is none
+    state  its cluster_state, or the reason why it does not show one
     """
 
     member: Member

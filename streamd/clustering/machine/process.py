@@ -72,22 +72,28 @@ class MemberProcess:
     def wait_until_it_answers(self, patience: Patience) -> None:
         """Return when it accepts connections and has loaded its data. Raises ClusterError when it ends before that."""
 
-        def has_loaded() -> bool:
+        def answers() -> bool:
             if self.child is not None and self.child.poll() is not None:
                 raise ClusterError(f"The {self} did not start: {self.last_words()}")
             return self.node.answers()
 
-        patience.wait(has_loaded, lambda: f"The {self} does not answer: see {self.folder / LOG}")
-        while True:  # loading lasts as long as it does
-            try:
-                self.node.cluster_info()
+        while True:  # loading may last longer than any time-out
+            patience.wait(answers, lambda: f"The {self} does not answer: see {self.folder / LOG}")
+            if self._has_loaded():
                 return
-            except ServerError as error:
-                if error.code != "LOADING":
-                    raise ClusterError(f"The {self} refuses this command: {error}") from None
-            except UnreachableError:
-                pass
-            patience.wait(has_loaded, lambda: f"The {self} does not answer: see {self.folder / LOG}")
+            patience.pause()
+
+    def _has_loaded(self) -> bool:
+        """Whether it runs commands. Raises ClusterError when it refuses this one."""
+        try:
+            self.node.cluster_info()
+        except ServerError as error:
+            if error.code != "LOADING":
+                raise ClusterError(f"The {self} refuses this command: {error}") from None
+            return False
+        except UnreachableError:
+            return False
+        return True
 
     def last_words(self) -> str:
         """Why it has ended, as its log says since it was started."""
@@ -130,9 +136,8 @@ class MemberProcess:
         """Let it save its data and end; returns its process ID. Raises ClusterError when it refuses."""
         pid = int(self.node.info("server")["process_id"])
         try:
-            self.node.ask("SHUTDOWN")
-        except UnreachableError:
-            pass  # so it answers
+            with suppress(UnreachableError):  # it closes the connection when it ends
+                self.node.ask("SHUTDOWN")
         except ServerError as error:
             raise ClusterError(f"The {self} does not stop: {error}; see {self.folder / LOG}") from None
         self.node.close()

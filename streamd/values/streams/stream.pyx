@@ -12,7 +12,7 @@ tombstones, left by their XTRIM MINID.
 Invariants (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its
 node's master ID or above last_id; no node is empty; live and deleted counts are correct, the live ones add up
 to `length`; in the radix tree each node weighs as much as it has live entries, except the last one, which still grows
-and weighs 0; first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length;
+and weighs 0; first_id and last_live are the ends of the live entries, 0-0 in an empty stream; entries_added >= length;
 node_bytes is the size of the nodes; before `skipped` the first node has only tombstones.
 
 By convention in the engine, callers check the arguments: an ID to be appended is above last_id. The methods visible to
