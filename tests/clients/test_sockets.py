@@ -143,6 +143,26 @@ def test_one_who_resets_in_the_middle_of_a_reply_leaves_nothing(server: Server, 
     eventually(lambda: descriptors(server) <= before, what="their descriptors are closed")
 
 
+@pytest.mark.parametrize("is_paused", [False, True], ids=["waiting", "paused"])
+def test_one_who_resets_while_it_waits_gets_no_message(is_paused: bool, server: Server, wire: Wire) -> None:
+    """Nothing is delivered to a consumer that has gone: the next one gets it."""
+    wire.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+    gone = socket.create_connection(("127.0.0.1", server.port), 60)
+    if is_paused:
+        wire.call("CLIENT", "PAUSE", "600000", "WRITE")
+    gone.sendall(request("XREADGROUP", "GROUP", "g", "gone", "BLOCK", "0", "STREAMS", "s", ">"))
+    eventually(lambda: b"blocked_clients:1" in wire.call("INFO", "clients").value, what="it waits")
+    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gone.close()
+    eventually(lambda: clients(wire) == 1, what="it has gone")
+    if is_paused:
+        wire.call("CLIENT", "UNPAUSE")
+    wire.call("XADD", "s", "1-1", "f", "v")
+    assert wire.call("XPENDING", "s", "g").value[0] == Reply(":", 0)
+    reply = wire.call("XREADGROUP", "GROUP", "g", "here", "STREAMS", "s", ">")
+    assert reply.plain() == [[b"s", [[b"1-1", [b"f", b"v"]]]]]
+
+
 def test_one_who_is_killed_by_another_in_the_same_turn(server: Server, wire: Wire) -> None:
     """Both have sent when the server looks again: it was busy."""
     for _ in range(20):
