@@ -6,6 +6,7 @@ import itertools
 import resource
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -105,6 +106,26 @@ def test_a_long_pipeline_is_answered_in_order(server: Server, wire: Wire) -> Non
     assert read_exactly(wire.socket, len(b"".join(b":%d\r\n" % (at + 1) for at in range(count)))).splitlines() == [
         b":%d" % (at + 1) for at in range(count)
     ]
+
+
+def test_what_waits_behind_a_request_is_kept_while_others_send(server: Server, wire: Wire) -> None:
+    """A pipeline beyond its share of a turn, and one behind a request that waits, go on with their own bytes."""
+    count = 20_000
+    with ExitStack() as stack:
+        several = [stack.enter_context(server.connect()) for _ in range(6)]
+        waiting = stack.enter_context(server.connect())
+        waiting.socket.sendall(request("BLPOP", "list", "0") + request("ECHO", "behind") * 3)
+        eventually(lambda: b"blocked_clients:1" in wire.call("INFO", "clients").value, what="it waits")
+        for at, each in enumerate(several):
+            sender = threading.Thread(target=each.socket.sendall, args=(request("ECHO", f"{at:06}") * count,))
+            sender.start()
+            stack.callback(sender.join)
+        for at, each in enumerate(several):
+            expected = b"$6\r\n%06d\r\n" % at * count
+            assert read_exactly(each.socket, len(expected)) == expected
+        wire.call("RPUSH", "list", "x")
+        assert waiting.read().plain() == [b"list", b"x"]
+        assert [waiting.read() for _ in range(3)] == [Reply("$", b"behind")] * 3
 
 
 def test_one_who_sends_no_more_gets_its_replies(server: Server) -> None:
