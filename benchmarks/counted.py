@@ -91,7 +91,11 @@ class World:
         return peer
 
     async def connect_many(self, n: int, path: str = "") -> list[Peer]:
-        return [await self.connect(path) for _ in range(n)]
+        """Connections whose requests are taken in the order in which they are sent."""
+        peers = [await self.connect(path) for _ in range(n)]
+        # Until the kernel looks again, the last socket that had an event is the first in its list.
+        await asyncio.sleep(0)
+        return peers
 
     async def idle(self) -> None:
         """The count of an idle turn."""
