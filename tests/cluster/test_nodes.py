@@ -158,6 +158,26 @@ def test_a_manual_fail_over_loses_nothing(new_node: NewNode, kind: str) -> None:
     assert replica.call("SET", "bar", "2").value == b"OK"
 
 
+def test_a_primary_that_comes_back_with_an_old_nodes_conf_finds_its_place(new_node: NewNode) -> None:
+    """In its file it is a replica of the node that follows it. Redis 8.6 ends up in an endless loop then, on every node."""
+    nodes = start_cluster(new_node, ("streamd",) * 3, ("streamd",), cluster_node_timeout="10000")
+    old, new = nodes[0], nodes[3]
+    file = new.folder / "nodes.conf"
+    before = file.read_bytes()
+    assert new.call("CLUSTER", "FAILOVER").value == b"OK"
+    wait_until(lambda: nodes.owner_of_or_none(5061) is new, "the replica takes over")
+    nodes.wait()
+    new.must("SET", "bar", "1")
+    assert new.call("WAIT", "1", "5000").value == 1
+    new.kill()
+    file.write_bytes(before)
+    new.start()
+    nodes.wait("the nodes agree on a primary")
+    assert nodes.owner_of(5061) is old
+    assert old.call("GET", "bar").value == b"1"
+    wait_until(lambda: new.call("DBSIZE").value == 1, "the node that forgot has the data")
+
+
 def test_a_node_keeps_its_identity_over_a_restart(new_node: NewNode) -> None:
     nodes = start_cluster(new_node, ("streamd", "streamd", "redis"))
     node = nodes[0]

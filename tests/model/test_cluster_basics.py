@@ -62,6 +62,24 @@ def test_a_replica_takes_over_on_request(simulation: Simulation, mode: str) -> N
     check_all(simulation)
 
 
+@pytest.mark.parametrize(("more", "leader"), [(-1, 0), (1, 3)], ids=["old-primary-has-more", "new-primary-has-more"])
+def test_two_nodes_that_follow_each_other_agree_on_the_one_with_more_data(
+    simulation: Simulation, more: int, leader: int
+) -> None:
+    """The new primary comes back with a nodes.conf older than its election, in which it is a replica of the old one."""
+    old, new = simulation.nodes[0], simulation.nodes[3]
+    before = new.files[-1]
+    simulation.do(new, lambda core: core.fail_over(""))
+    assert simulation.run_until(lambda: primaries(simulation) == [1, 2, 3], 2 * NODE_TIMEOUT_MS)
+    assert simulation.run_until(simulation.is_converged, 10 * NODE_TIMEOUT_MS)
+    simulation.crash(new)
+    new.offset = old.offset + more
+    simulation.restart(new, before)
+    assert simulation.run_until(simulation.is_converged, 10 * NODE_TIMEOUT_MS)
+    assert primaries(simulation) == sorted([1, 2, leader])
+    check_all(simulation)
+
+
 def test_a_forgotten_node_stays_away(simulation: Simulation) -> None:
     gone = simulation.nodes[5]
     gone_id = gone.live.state.myself.id

@@ -109,6 +109,7 @@ class Receiver:
             self._failures.answered(sender)
         if sender.is_myself or sender.in_handshake:
             return
+        self._takeover.break_circle(sender, header)
         self._claims.read_role(sender, header)
         self._claims.read_slots(sender, header)
         self._claims.resolve_collision(sender)

@@ -66,6 +66,22 @@ class Takeover:
             self._outbox.log("Manual failover user request accepted.")
             self._outbox.send_to([primary], PacketType.MFSTART, self._outbox.compose(PacketType.MFSTART))
 
+    def break_circle(self, sender: Node, header: Header) -> None:
+        """My primary reports that it is a replica of mine: the one with more data takes over, without a vote.
+
+        That happens if a node starts with a nodes.conf older than its election. Neither of the two would ever lead, and no
+        majority could elect one of them, because other nodes disagree on which one is a replica.
+        """
+        state, myself = self._state, self._state.myself
+        if myself.primary is not sender or header.primary_id != myself.id or header.config_epoch < sender.config_epoch:
+            return
+        if (state.local.offset, myself.id) > (header.offset, sender.id):
+            self._outbox.log(
+                f"{sender.id.decode()} ({sender.human_name}) and this node follow each other. Taking over.", "warning"
+            )
+            self._claims.take_new_epoch()
+            self._elections.replace_primary()
+
     def read_pause(self, sender: Node, header: Header) -> None:
         """My primary reports that it has paused, and the offset."""
         hand_over = self._role.hand_over
