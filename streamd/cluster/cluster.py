@@ -237,7 +237,7 @@ class Cluster(Capability):
             replica_validity_factor=config.cluster_replica_validity_factor,
             replica_no_failover=config.cluster_replica_no_failover,
             migration_barrier=config.cluster_migration_barrier,
-            allow_replica_migration=config.cluster_allow_replica_migration,
+            allow_replica_migration=config.cluster_allow_replica_migration and not config.min_replicas_durable,
             repl_ping_period_s=config.repl_ping_replica_period,
         )
 

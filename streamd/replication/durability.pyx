@@ -349,6 +349,14 @@ cdef class Durability(Capability):
         cdef Py_ssize_t needed = self.config.min_replicas_durable
         return max(0, offsets[needed - 1]) if len(offsets) >= needed else -1
 
+    def is_safe(self, long long offset):
+        """Whether the stream up to `offset` cannot be lost, as far as that is promised. If not, replicas are asked."""
+        if not self.is_on:
+            return True
+        self.advance()
+        self.waiting.ask()
+        return self.is_covered and self.durable >= offset
+
     # --- The fence ----------------------------------------------------------------------------------------------------
 
     def cron(self, long long now_ms):

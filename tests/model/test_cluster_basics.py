@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.cluster.simulation import NODE_TIMEOUT_MS, SimulatedNode, Simulation
 
@@ -116,6 +118,30 @@ def test_a_replica_moves_to_a_primary_without_any() -> None:
     assert simulation.run_until(
         lambda: any(node.followed == orphan for node in simulation.nodes if node.is_up), 20 * NODE_TIMEOUT_MS
     )
+    check_all(simulation)
+
+
+def test_no_replica_stays_behind_a_primary_that_became_a_replica() -> None:
+    """Node 6 was away when its primary got a slot more, so the successor's slots are not those that its primary had."""
+    simulation = Simulation(seed=3)
+    simulation.start(primaries=3, replicas=2)
+    for node in simulation.nodes:
+        simulation.crash(node)
+        node.options = replace(node.options, allow_replica_migration=False)
+        simulation.restart(node)
+    assert simulation.run_until(simulation.is_converged, 20 * NODE_TIMEOUT_MS)
+    old, other, successor, late = (simulation.nodes[index] for index in (0, 1, 3, 6))
+    assert late.followed == successor.followed == old.live.state.myself.id
+    simulation.crash(late)
+    slot = next(slot for slot, owner in enumerate(other.live.state.owners) if owner is other.live.state.myself)
+    simulation.do(old, lambda core: core.take_slots([slot]))
+    assert simulation.run_until(lambda: not other.live.state.owners[slot].is_myself, 5 * NODE_TIMEOUT_MS)
+    simulation.crash(old)
+    assert simulation.run_until(lambda: bool(successor.live.state.myself.slots), 20 * NODE_TIMEOUT_MS)
+    for node in (late, old):
+        simulation.restart(node)
+    name = successor.live.state.myself.id
+    assert simulation.run_until(lambda: late.followed == old.followed == name, 20 * NODE_TIMEOUT_MS)
     check_all(simulation)
 
 

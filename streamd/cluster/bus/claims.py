@@ -40,6 +40,8 @@ class Claims:
             return
         if primary is not None and sender.primary is not primary:
             self._state.attach(sender, primary)
+        if sender is self._state.myself.primary:
+            self._follow_grandparent()
 
     def _demote(self, sender: Node, primary: Node | None, header: Header) -> bool:
         """A primary announces that it is a replica now. Returns whether this is accepted."""

@@ -22,8 +22,10 @@ from streamd.cluster.migration.tasks import Task
 from streamd.core.host import Host
 from streamd.errors import CommandError, ProtocolError, StreamdError
 from streamd.protocol.request_bytes import encode_request
+from streamd.replication.durability import Durability
 from streamd.replication.following import Following
 from streamd.replication.handshake import Connection
+from streamd.replication.replication import Replication
 
 __all__ = ["Import"]
 
@@ -32,6 +34,7 @@ log = logging.getLogger("streamd")
 SLICE_S = 0.005
 """How long commands are run before clients get their turn."""
 ACK_EVERY_S = 0.1
+ASK_AGAIN_S = 0.005
 UNLIMITED = 1 << 62
 CATCH_UP_KEPT = 1 << 20
 """Bytes of changes that are kept before the source has to wait, once the snapshot has been run."""
@@ -133,16 +136,26 @@ class Import:
             self._applied = len(data)
         main.most = CATCH_UP_KEPT
         main.hold(False)
+        await self._wait_until_safe(main)  # the source holds back writes as soon as it hears from this one
         task.state = "wait-stream-eof"
         self._acknowledge()
         await self._run_commands(main, b"STREAM-EOF", "Main channel")
-        # A source that has given up has closed the connection, and serves the slots again: look at that first.
-        for _ in range(3):
+        for _ in range(3):  # turns in which the end of the connection would be seen
             await asyncio.sleep(0)
-        if main.is_lost:
-            raise ImportFailedError(task.explain("Main channel - Connection with the source lost during the hand-over"))
+        await self._wait_until_safe(main)
         task.state = "takeover"
         self._take_over(task)
+
+    async def _wait_until_safe(self, main: Connection) -> None:
+        """Where replies wait for replicas (min-replicas-durable), so does the hand-over: the source will delete the keys.
+
+        A source that has given up has closed the connection, and serves the slots again.
+        """
+        durability, offset = self._host.get(Durability), self._host.get(Replication).offset
+        while not durability.is_safe(offset) and not main.is_lost:
+            await asyncio.sleep(ASK_AGAIN_S)
+        if main.is_lost:
+            raise ImportFailedError(self.task.explain("Main channel - Connection with the source lost"))
 
     # --- Connections -----------------------------------------------------------------------------------------------------------
 

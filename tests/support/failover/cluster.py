@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import redis
+
 from ..replicas.network import Network
 from ..replicas.nodes import DEADLINE_S, Node, start_node, wait_until
 from ..servers import Server, find_oracle, free_port, python_environment, wait_for_start
 from ..wire import ConnectionClosed
+from .clients import Address, client_of_sentinels
 
 __all__ = ["LOSS_FREE", "MODES", "PLAIN", "SERVICE", "WAITAOF", "Cluster", "Member", "Mode", "SentinelServer"]
 
@@ -266,9 +269,13 @@ class Cluster:
         primary = self.primary()
         return [member for member in self.members if member is not primary]
 
-    def addresses(self) -> list[tuple[str, int]]:
+    def addresses(self) -> list[Address]:
         """Of the Sentinels."""
         return [("127.0.0.1", sentinel.port) for sentinel in self.sentinels]
+
+    def client(self, *, is_told: bool) -> redis.Redis:
+        """The primary that the Sentinels name; `is_told`: the one that the operator names, while that one does."""
+        return client_of_sentinels(SERVICE, self.addresses, lambda: self.told if is_told else None)
 
     def follow(self, member: Member, primary: Member) -> None:
         """REPLICAOF; a primary that has been replaced closes connections just then."""

@@ -50,12 +50,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import redis
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, NoScriptError, ReadOnlyError, ResponseError, TimeoutError
-from redis.retry import Retry
-from redis.sentinel import MasterNotFoundError, Sentinel, SentinelManagedConnection
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ConnectionError,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+from redis.sentinel import MasterNotFoundError
 
 from ..replicas.nodes import DEADLINE_S, wait_until
+from .clients import SILENCE_S, sent
 from .cluster import LOSS_FREE, MODES, NO_ANSWER, PLAIN, SERVICE, WAITAOF, Cluster, Member, Mode
 from .faults import FAULTS, Fault
 from .linearizability import Ack, Add, Deliver, Entry, EntryId, Length, Operation, Pending, Range, Undecided, check
@@ -63,8 +71,6 @@ from .linearizability import Ack, Add, Deliver, Entry, EntryId, Length, Operatio
 __all__ = ["LOSS_FREE", "MODES", "PLAIN", "SERVICE", "WAITAOF", "Cluster", "Member", "Mode", "Result", "Worker", "play"]
 
 GROUP = b"group"
-SILENCE_S = 0.5
-"""How long a client waits for a reply."""
 PAUSE_S = 0.002
 """Between two requests of a client, so that a round has thousands of them, not tens of thousands."""
 RETRY_S = 0.02
@@ -72,28 +78,10 @@ RETRY_S = 0.02
 
 # --- Clients ------------------------------------------------------------------------------------------------------------
 
-_sent = threading.local()
-"""`value`: whether the thread's last request was sent to a server; before, it certainly did nothing."""
-
-
-class Connection(SentinelManagedConnection):
-    """A connection that tells whether a request was sent; those of the connection's own beginning do not count."""
-
-    def connect_check_health(self, *args: Any, **options: Any) -> None:
-        try:
-            super().connect_check_health(*args, **options)
-        finally:
-            _sent.value = False
-
-    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        if not self._sock:
-            self.connect_check_health(check_health=False)
-        _sent.value = True
-        super().send_packed_command(command, check_health)
-
-
 REFUSALS = ("READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "The previous master is now a slave")
 """Beginnings of errors after which the request has certainly done nothing. Not NOREPLICAS: it may come after the fact."""
+REDIRECTIONS = (AskError, TryAgainError, ClusterDownError)
+"""Errors of a cluster, MOVED included, after which the request has done nothing, and another node is to be looked for."""
 EMPTY = ("Function not found", "NOGROUP")
 """The same of a server without files that was killed: it comes back with nothing. In other modes nobody should get them."""
 
@@ -117,35 +105,6 @@ WAYS: Sequence[Callable[[bytes, Words], list[Words]]] = (
     lambda key, words: [["MULTI"], ["EVAL", SCRIPT, 1, key, *words], ["EXEC"]],
 )
 """How a command is sent: plain, in a transaction, by a script or a function."""
-
-
-class Finder(Sentinel):
-    """Looks for the primary. `is_told`: where the cluster's operator has said, if that was done."""
-
-    def __init__(self, cluster: Cluster, *, is_told: bool, **options: Any) -> None:
-        self._cluster = cluster
-        self._is_told = is_told
-        super().__init__(cluster.addresses(), **options)
-        self._addresses = cluster.addresses()
-
-    def discover_master(self, service_name: str) -> tuple[str, int]:
-        if self._is_told and self._cluster.told is not None:
-            return "127.0.0.1", self._cluster.told
-        if self._addresses != self._cluster.addresses():
-            self._addresses = self._cluster.addresses()
-            self.sentinels = [redis.Redis(host, port, **self.sentinel_kwargs) for host, port in self._addresses]
-        host, port = super().discover_master(service_name)
-        return host, port
-
-
-def find_service(cluster: Cluster, *, is_told: bool) -> redis.Redis:
-    """The primary, wherever it is. Nothing is repeated: a repeated XADD would be another one."""
-    finder = Finder(cluster, is_told=is_told, socket_timeout=SILENCE_S, retry=Retry(NoBackoff(), 0))
-    client: redis.Redis = finder.master_for(
-        SERVICE, connection_class=Connection, socket_timeout=SILENCE_S, retry=Retry(NoBackoff(), 0)
-    )
-    client.response_callbacks.clear()  # replies as they came: the same from a command, a script and a transaction
-    return client
 
 
 @dataclass
@@ -175,7 +134,7 @@ class Worker(ABC):
 
     def _run(self) -> None:
         try:
-            with find_service(self.cluster, is_told=self.is_told) as client:
+            with self.cluster.client(is_told=self.is_told) as client:
                 while not self.stopped.is_set():
                     self.stopped.wait(PAUSE_S if self.work(client) else RETRY_S)
         except BaseException as error:
@@ -194,7 +153,7 @@ class Worker(ABC):
         operation   without times and result
         read        makes the result from the reply
         """
-        _sent.value = False
+        sent.value = False
         invoked = time.monotonic()
         try:
             result = read(self._send(client, words))
@@ -203,7 +162,10 @@ class Worker(ABC):
             return None
         except (ConnectionError, TimeoutError, ResponseError, NotConfirmed) as error:
             refusals = REFUSALS if self.mode.has_files else (*REFUSALS, *EMPTY)
-            if not _sent.value or isinstance(error, NoScriptError | ReadOnlyError) or str(error).startswith(refusals):
+            if isinstance(error, REDIRECTIONS):
+                client.connection_pool.disconnect()
+                self.refused += 1
+            elif not sent.value or isinstance(error, NoScriptError | ReadOnlyError) or str(error).startswith(refusals):
                 self.refused += 1
             else:
                 self.history.append(replace(operation, invoked=invoked, returned=None))
@@ -483,7 +445,7 @@ def play(
     cluster.wait_until_in_sync()
     result.unplanned = max(0, cluster.epoch() - epoch - fault.failovers)
     result.pairing = f"{primary.kind} -> {cluster.primary().kind}"
-    _examine(cluster, load, key, result)
+    examine(cluster, load, key, result)
     result.wall_s = time.monotonic() - started
     return result
 
@@ -494,7 +456,7 @@ def _choose_victim(cluster: Cluster, fault: Fault, chance: random.Random) -> Any
     return chance.choice(cluster.replicas() if fault.target == "replica" else cluster.sentinels)
 
 
-def _examine(cluster: Cluster, load: Load, key: bytes, result: Result) -> None:
+def examine(cluster: Cluster, load: Load, key: bytes, result: Result) -> None:
     """Compare what the clients were told with what is there."""
     history = load.history
     result.failures += load.failures
