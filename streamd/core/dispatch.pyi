@@ -32,8 +32,6 @@ class Dispatcher(Turn):
     context: ServerContext
     routes: Routes
     errorstats: dict[str, int]
-    def counters(self) -> tuple[float, ...]: ...
-    def thread_text(self) -> str: ...
     blocked: BlockedClients
     transactions: Transactions
     key_changes: KeyChanges

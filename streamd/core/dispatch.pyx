@@ -179,20 +179,6 @@ cdef class Dispatcher(Turn):
             self.refusing_server |= each.server_bits
             self.slow_us = min(self.slow_us, each.slow_us)
 
-    def counters(self):
-        """Statistics for INFO: see observe/traffic.py."""
-        return (
-            self.total_commands, self.net_input_bytes, self.net_output_bytes, self.unexpected_errors,
-            self.total_error_replies, self.total_reads, self.total_writes, self.closed_for_input,
-            self.closed_for_output, self.turns, self.turns_us, self.commands_us, self.processing_events,
-            self.batched_commands, self.batches,
-            <double>self.batched_commands / self.batches if self.batches else 0.0,
-        )
-
-    def thread_text(self):
-        """What the only thread for clients has done, for INFO."""
-        return f"clients={len(self.clients)},reads={self.total_reads},writes={self.total_writes}"
-
     def reset_stats(self):
         """CONFIG RESETSTAT."""
         self.routes.reset_statistics()

@@ -3,7 +3,6 @@ from typing import final
 @final
 class RecentMost:
     def sample(self, now: float, value: int) -> None: ...
-    @property
     def most(self) -> int: ...
 
 @final

@@ -11,18 +11,9 @@ from libc.math cimport floor
 __all__ = ["Rate", "RecentMost"]
 
 
-cdef enum:
-    SECONDS = 8             # that RecentMost covers
-    SAMPLES = 17            # of Rate: the last sixteen steps
-
-
 @cython.final
 cdef class RecentMost:
     """The greatest of the values of the last SECONDS seconds."""
-
-    cdef long long second[SECONDS]   # by second modulo SECONDS: which second the slot is for; -1: none yet
-    cdef long long value[SECONDS]    # ... and the greatest value of it
-    cdef long long last              # the second of the last sample
 
     def __cinit__(self):
         for place in range(SECONDS):
@@ -38,8 +29,7 @@ cdef class RecentMost:
             self.value[place] = value
         self.last = second
 
-    @property
-    def most(self):
+    cpdef long long most(self) noexcept:
         """0 when there were none."""
         cdef long long found = 0
         cdef int place
@@ -53,11 +43,6 @@ cdef class RecentMost:
 cdef class Rate:
     """A counter's change per second, averaged over the last sixteen steps between samples."""
 
-    cdef double time[SAMPLES]        # a ring
-    cdef long long value[SAMPLES]
-    cdef int count                   # samples in the ring
-    cdef int next                    # the place of the next one
-
     def sample(self, double now, long long value):
         """`now`: monotonic, in seconds."""
         self.time[self.next] = now
@@ -66,7 +51,7 @@ cdef class Rate:
         if self.count < SAMPLES:
             self.count += 1
 
-    def per_second(self):
+    cpdef double per_second(self) noexcept:
         """0.0 when there are no two samples, or the counter went back."""
         if self.count < 2:
             return 0.0

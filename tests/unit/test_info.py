@@ -235,7 +235,6 @@ def test_fields_tell_what_the_server_knows(counted: Host) -> None:
     ):  # fmt: skip
         rate.sample(0.0, 0)
         rate.sample(1.0, value)
-    traffic.find_rates()
     traffic.recent_input.sample(0.0, 21)
     traffic.recent_output.sample(0.0, 22)
     dispatcher = server.dispatcher

@@ -34,7 +34,7 @@ def test_a_counter_that_went_back_and_a_clock_that_stands_give_no_rate() -> None
 
 def test_the_most_is_that_of_the_last_eight_seconds() -> None:
     recent = RecentMost()
-    assert recent.most == 0
+    assert recent.most() == 0
     for now, value, most in (
         (50.0, 3, 3),
         (50.9, 9, 9),
@@ -45,11 +45,11 @@ def test_the_most_is_that_of_the_last_eight_seconds() -> None:
         (90.0, 1, 1),
     ):
         recent.sample(now, value)
-        assert recent.most == most
+        assert recent.most() == most
 
 
 def test_a_smaller_value_of_the_same_second_takes_nothing_away() -> None:
     recent = RecentMost()
     recent.sample(3.1, 5)
     recent.sample(3.2, 1)
-    assert recent.most == 5
+    assert recent.most() == 5

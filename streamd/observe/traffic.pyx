@@ -1,0 +1,111 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Traffic: what the dispatcher has counted, and rates and peaks of the last seconds, for INFO."""
+
+from libc.stdint cimport int64_t
+
+from streamd.core.capability cimport Capability
+from streamd.core.clock cimport monotonic_us
+from streamd.core.dispatch cimport Dispatcher
+from streamd.core.info cimport hundredths, numbers
+from streamd.observe.rates cimport Rate, RecentMost
+
+from streamd.core.info import Field
+
+__all__ = ["Traffic"]
+
+
+cdef int read_counters(object capability, int64_t *to) except -1:
+    cdef Dispatcher dispatcher = (<Traffic>capability).dispatcher
+    to[0], to[1], to[2] = dispatcher.total_commands, dispatcher.net_input_bytes, dispatcher.net_output_bytes
+    to[3], to[4] = dispatcher.unexpected_errors, dispatcher.total_error_replies
+    to[5], to[6] = dispatcher.total_reads, dispatcher.total_writes
+    to[7], to[8] = dispatcher.closed_for_input, dispatcher.closed_for_output
+    to[9], to[10], to[11] = dispatcher.turns, dispatcher.turns_us, dispatcher.commands_us
+    to[12], to[13], to[14] = dispatcher.processing_events, dispatcher.batched_commands, dispatcher.batches
+    to[15] = hundredths(<double>to[13] / to[14]) if to[14] else 0
+    return 0
+
+
+cdef int read_rates(object capability, int64_t *to) except -1:
+    cdef Traffic traffic = <Traffic>capability
+    cdef double turns = traffic.turn_rate.per_second()
+    to[0] = <int64_t>traffic.ops_per_second.per_second()
+    to[1] = hundredths(traffic.input_rate.per_second() / 1024)
+    to[2] = hundredths(traffic.output_rate.per_second() / 1024)
+    to[3] = <int64_t>turns
+    to[4] = <int64_t>(traffic.turn_time_rate.per_second() / turns) if turns else 0
+    return 0
+
+
+cdef int read_peaks(object capability, int64_t *to) except -1:
+    to[0], to[1] = (<Traffic>capability).recent_input.most(), (<Traffic>capability).recent_output.most()
+    return 0
+
+
+cdef class Traffic(Capability):
+    """The dispatcher's counters, and samples of them.
+
+    recent_input   bytes of requests not yet run, maximum of one client
+    recent_output  bytes of unsent replies, maximum of one client
+    """
+
+    cdef Dispatcher dispatcher
+    cdef readonly RecentMost recent_input
+    cdef readonly RecentMost recent_output
+    cdef readonly Rate ops_per_second
+    cdef readonly Rate input_rate           # bytes per second
+    cdef readonly Rate output_rate
+    cdef readonly Rate turn_rate
+    cdef readonly Rate turn_time_rate       # us per second
+
+    info = {
+        "clients": (numbers("client_recent_max_input_buffer client_recent_max_output_buffer", read_peaks),),
+        "threads": (Field("io_thread_0", lambda self: (<Traffic?>self).thread_text()),),
+        "stats": (
+            numbers(
+                "total_commands_processed total_net_input_bytes total_net_output_bytes unexpected_error_replies"
+                " total_error_replies total_reads_processed total_writes_processed"
+                " client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections eventloop_cycles"
+                " eventloop_duration_sum eventloop_duration_cmd_sum total_client_processing_events"
+                " commands_per_parse_batch_sum commands_per_parse_batch_cnt commands_per_parse_batch_avg:hundredths",
+                read_counters,
+            ),
+            numbers(
+                "instantaneous_ops_per_sec instantaneous_input_kbps:hundredths instantaneous_output_kbps:hundredths"
+                " instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec",
+                read_rates,
+            ),
+            Field("io_threaded_reads_processed", 0),
+            Field("io_threaded_writes_processed", 0),
+            Field("io_threaded_total_prefetch_batches", 0),
+            Field("io_threaded_total_prefetch_entries", 0),
+            Field("reply_buffer_shrinks", 0),
+            Field("reply_buffer_expands", 0),
+        ),
+    }
+
+    def __init__(self, host not None):
+        self.dispatcher = host.dispatcher
+        self.recent_input, self.recent_output = RecentMost(), RecentMost()
+        self.reset_statistics()
+
+    def reset_statistics(self):
+        self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
+        self.turn_rate, self.turn_time_rate = Rate(), Rate()
+
+    def cron(self, long long now_ms):
+        cdef double now = monotonic_us() / 1e6
+        cdef Dispatcher dispatcher = self.dispatcher
+        self.ops_per_second.sample(now, dispatcher.total_commands)
+        self.input_rate.sample(now, dispatcher.net_input_bytes)
+        self.output_rate.sample(now, dispatcher.net_output_bytes)
+        self.turn_rate.sample(now, dispatcher.turns)
+        self.turn_time_rate.sample(now, dispatcher.turns_us)
+        most_input, most_output = dispatcher.take_peaks()
+        self.recent_input.sample(now, most_input)
+        self.recent_output.sample(now, most_output)
+
+    cdef str thread_text(self):
+        """What the only thread for clients has done."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        return f"clients={len(dispatcher.clients)},reads={dispatcher.total_reads},writes={dispatcher.total_writes}"

@@ -1,0 +1,9 @@
+from typing_extensions import disjoint_base
+
+from streamd.core.capability import Capability
+from streamd.core.host import Host
+
+@disjoint_base
+class About(Capability):
+    run_id: str
+    def __init__(self, host: Host) -> None: ...
