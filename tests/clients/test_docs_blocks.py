@@ -21,6 +21,7 @@ from support.pages.reader import ROOT, block, blocks
 from support.servers import Server, python_environment
 
 import streamd.serve.app  # noqa: F401  (capabilities declare settings)
+from streamd.embedded import EmbeddedCluster
 from streamd.settings.config import Config
 
 pytestmark = pytest.mark.long
@@ -126,6 +127,15 @@ def test_an_embedded_server(page: str, where: str, tmp_path: Path) -> None:
 
 def test_an_embedded_cluster(tmp_path: Path) -> None:
     run_python("import streamd.embedded\n" + block("docs/testing.md", "with streamd.embedded.start_cluster("), tmp_path)
+
+
+def test_the_parts_of_a_stream(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    program = block("docs/cluster.md", "import redis\n").replace("port=7000", f"port={streamd_cluster.nodes[0].port}")
+    handled = "        print(f"
+    assert handled in program
+    said = run_python(program.replace(handled, f"        reader.stop()\n{handled}"), tmp_path)
+    assert said.startswith("part ")
+    assert "customer-17" in said
 
 
 def test_an_embedded_server_in_the_folder_that_the_checkout_is_in(tmp_path: Path) -> None:

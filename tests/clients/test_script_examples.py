@@ -1,4 +1,4 @@
-"""The examples of scripts run as they stand."""
+"""The examples run as they stand: scripts, and a stream in parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import redis
 from support.servers import Server
+
+from streamd.embedded import EmbeddedCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -61,7 +63,18 @@ def test_the_delayed_queue_hands_jobs_out_when_they_are_due(client: redis.Redis,
     assert client.xpending("{queue}:ready", "workers")["pending"] == 0
 
 
-@pytest.mark.parametrize("example", ["rate_limiter", "delayed_queue"], indirect=True)
+@pytest.mark.parametrize("example", ["partitions"], indirect=True)
+def test_orders_in_parts_are_handled_in_order_while_workers_join_and_leave(
+    streamd_cluster: EmbeddedCluster, example: ModuleType
+) -> None:
+    found = example.run(streamd_cluster.client(decode_responses=True))
+    assert sorted(found.by_node.values()) == [4, 4, 4]
+    assert {name: sorted(numbers) for name, numbers in found.by_customer.items()} == found.by_customer
+    assert sorted(number for numbers in found.by_customer.values() for number in numbers) == list(range(600))
+    assert sum(found.by_worker.values()) == 600
+
+
+@pytest.mark.parametrize("example", ["rate_limiter", "delayed_queue", "partitions"], indirect=True)
 def test_an_example_starts_a_server_of_its_own(
     example: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
