@@ -5,6 +5,8 @@ from streamd.keyspace.lazyfree import LazyFree
 from streamd.keyspace.listener import KeyspaceListener
 from streamd.keyspace.value_type import ValueType
 
+RESERVED: bytes
+
 @final
 class Database:
     index: int
@@ -21,6 +23,8 @@ class Database:
     def count_shown(self) -> int: ...
     keeps_expired: bool
     own_expiries: set[bytes] | None
+    @property
+    def reserved(self) -> set[bytes] | None: ...
     hits: int
     misses: int
     expired_keys: int

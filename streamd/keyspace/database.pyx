@@ -47,7 +47,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyObject_Hash
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from streamd.keyspace.deadlines cimport Deadline
 from streamd.keyspace.flushed cimport Detached
@@ -70,7 +70,7 @@ from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_cla
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
-__all__ = ["Database", "has_due", "has_timed_due", "with_keys"]
+__all__ = ["RESERVED", "Database", "has_due", "has_timed_due", "with_keys"]
 
 cdef enum:
     CHUNK_BITS = 12
@@ -78,6 +78,16 @@ cdef enum:
     RANDOM_TRIES = 100  # draws of expired keys, all of which are still there, after which one of them will do
 
 cdef KeyspaceListener NOBODY = KeyspaceListener()
+
+cdef bytes RESERVED_PREFIX = b"streamd:rules:"
+
+RESERVED = RESERVED_PREFIX
+"""How the keys begin whose values the server reads itself, however they came: set, loaded, restored, renamed, copied."""
+
+
+cdef inline bint is_reserved(KeyRecord record) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(RESERVED_PREFIX)
+    return record.size > size and memcmp(record.text, PyBytes_AS_STRING(RESERVED_PREFIX), <size_t>size) == 0
 
 
 @cython.final
@@ -219,6 +229,22 @@ cdef class Database:
         record.at = <unsigned int>self.count
         self.weigh(record, 1)
         self.count += 1
+        if is_reserved(record):
+            self.note_reserved(record)
+        return 0
+
+    cdef int note_reserved(self, KeyRecord record) except -1:
+        """A reserved key has come."""
+        if self.reserved is None:
+            self.reserved = set()
+        self.reserved.add(key_of(record))
+        return 0
+
+    cdef int forget_reserved(self, KeyRecord record) except -1:
+        """A reserved key goes."""
+        self.reserved.remove(key_of(record))
+        if not self.reserved:
+            self.reserved = None
         return 0
 
     cdef int make_way(self, bytes key) except -1:
@@ -233,6 +259,8 @@ cdef class Database:
         cdef list tail
         if record.deadline_at >= 0:
             self.drop_deadline(record)
+        if is_reserved(record):
+            self.forget_reserved(record)
         self.weigh(record, -1)
         self.index_bytes -= index_remove(self.shard_with(record), record)
         tail = <list>self.chunks[(self.count - 1) >> CHUNK_BITS]
@@ -825,6 +853,7 @@ cdef class Database:
         self.object_bytes = 0
         self.size_rows = 0
         self.timed = None
+        self.reserved = None
         self.trash.release(self.take_deadlines(), 0)
         self.signal_all()
         self.trash.add(remains)
@@ -844,6 +873,7 @@ cdef class Database:
         self.deadline_room, other.deadline_room = other.deadline_room, self.deadline_room
         self.deadline_sum, other.deadline_sum = other.deadline_sum, self.deadline_sum
         self.timed, other.timed = other.timed, self.timed
+        self.reserved, other.reserved = other.reserved, self.reserved
         self.object_bytes, other.object_bytes = other.object_bytes, self.object_bytes
         self.sizes, other.sizes = other.sizes, self.sizes
         self.size_rows, other.size_rows = other.size_rows, self.size_rows
@@ -893,6 +923,7 @@ cdef class Database:
         cdef int size_class
         cdef Py_ssize_t timed = 0
         cdef list sizes = [0] * SIZE_CLASSES * self.size_rows
+        reserved = set()
         total = 0
         cdef Py_ssize_t number
         cdef long long slot_bytes = 0, indexed = 0
@@ -911,6 +942,8 @@ cdef class Database:
                 assert self.find_record(key_of(record)) is record, "a record is in its shard"
                 assert record.hash == <uint32_t>PyObject_Hash(key_of(record))
                 assert record.value is not None
+                if key_of(record).startswith(RESERVED) and record.size > len(RESERVED):
+                    reserved.add(key_of(record))
                 assert record.type_number == number_of(record.value), "a record knows the type of its value"
                 size_class = NO_SIZE
                 weight += record_size(record)
@@ -938,6 +971,7 @@ cdef class Database:
         if self.timed is not None:
             self.timed.check_invariants()
         assert timed == self.timed_values
+        assert reserved == (self.reserved or set()), "reserved keys are known"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
 

@@ -7,6 +7,8 @@ from streamd.core.host import Host
 class Eviction(Capability):
     limit: int
     is_off: bool
+    @property
+    def is_full(self) -> bool: ...
     peak: int
     startup: int
     evicted_clients: int

@@ -104,10 +104,11 @@ ORDER = {
     "Cluster": ("cluster_enabled",),
     "Keyspace": (),
     "Keysizes": (),
+    "Delivery": ("dead_letters_moved", "dead_letters_not_moved"),
 }  # fmt: skip
 """Titles of sections, and names of fields."""
 
-ON_REQUEST = {"commandstats", "latencystats"}
+ON_REQUEST = {"commandstats", "delivery", "latencystats"}
 """Sections that are not shown unless they, or all, are asked for."""
 
 

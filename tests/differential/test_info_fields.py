@@ -16,6 +16,8 @@ pytestmark = pytest.mark.real
 StartServer = Callable[..., Server]
 
 OUR_OWN = {"streamd_version", "python_version"}
+OUR_SECTION = "# Delivery"
+"""Shown last, and only when it or everything is asked for."""
 NEWER = {
     "backup_in_progress", "slowlog_commands_count", "slowlog_commands_time_ms_sum", "slowlog_commands_time_ms_max",
     "total_client_processing_events", "commands_per_parse_batch_sum", "commands_per_parse_batch_cnt",
@@ -76,7 +78,8 @@ def busy(pair: Pair) -> Iterator[Pair]:
 )  # fmt: skip
 def test_sections_and_fields_are_those_of_redis(names: list[str], busy: Pair) -> None:
     ours, theirs = (sections(wire, *names) for wire in busy.wires)
-    assert list(ours) == list(theirs)
+    assert [title for title in ours if title != OUR_SECTION] == list(theirs)
+    assert (list(ours)[-1:] == [OUR_SECTION]) == bool({"all", "everything"} & set(names))
     for title in theirs:
         mine = [name for name in ours[title] if name not in OUR_OWN | NEWER]
         its = [name for name in theirs[title] if name not in LEFT_OUT]

@@ -50,9 +50,9 @@ def titles(text: str) -> list[str]:
 
 ALL = [
     "Server", "Clients", "Memory", "Persistence", "Threads", "Stats", "Replication", "CPU", "Hotkeys", "Modules",
-    "Commandstats", "Errorstats", "Latencystats", "Cluster", "Keyspace", "Keysizes",
+    "Commandstats", "Errorstats", "Latencystats", "Cluster", "Keyspace", "Keysizes", "Delivery",
 ]  # fmt: skip
-DEFAULT = [title for title in ALL if title not in ("Commandstats", "Latencystats")]
+DEFAULT = [title for title in ALL if title not in ("Commandstats", "Latencystats", "Delivery")]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 from streamd.engine.ids cimport StreamID
 from streamd.values.streams.group cimport Consumer, Group
-from streamd.values.streams.pel cimport PelRecord, delivered_ms
+from streamd.values.streams.pel cimport NO_OWNER, PelRecord, delivered_ms
 from streamd.values.streams.stream cimport Stream, StreamCursor
 
 
@@ -34,6 +34,11 @@ cdef int claim_one(
 cdef inline int64_t idle_of(const PelRecord *record, int64_t now_ms) noexcept nogil:
     """Milliseconds since the last delivery, or since 1970 when unowned; negative when the clock was set back."""
     return now_ms - delivered_ms(record)
+
+
+cdef inline bint is_claimable(const PelRecord *record, const ClaimRule *rule) noexcept nogil:
+    """Whether a pending entry has been idle for long enough."""
+    return rule.min_idle_ms <= 0 or record.owner == NO_OWNER or idle_of(record, rule.now_ms) >= rule.min_idle_ms
 
 
 # --- Finding entries one after another ------------------------------------------------------------------------------

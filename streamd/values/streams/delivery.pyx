@@ -26,7 +26,7 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.node cimport StreamCursor
-from streamd.values.streams.pel cimport NO_OWNER, PelRecord, count_delivery, pel_find, pel_insert, pel_remove
+from streamd.values.streams.pel cimport PelRecord, count_delivery, pel_find, pel_insert, pel_remove
 from streamd.values.streams.stream cimport Stream, cursor_next, cursor_seek
 
 __all__ = ["claim", "lag", "next_unread", "read_new"]
@@ -167,7 +167,7 @@ cdef int claim_one(
             return CLAIM_LEFT
         # Redis counts the creation of this record as one delivery and the claim as another.
         record = pel_insert(&group.pel, id, consumer.number, rule.delivery_ms, 1)
-    elif rule.min_idle_ms > 0 and record.owner != NO_OWNER and idle_of(record, rule.now_ms) < rule.min_idle_ms:
+    elif not is_claimable(record, rule):
         return CLAIM_LEFT
     else:
         group.hand_over(record, consumer, rule.delivery_ms)

@@ -12,9 +12,10 @@ from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID
 from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
-    DeleteOptions, find_group, find_stream, hold_effects, ids_in, no_such_key_or_group, note_change, parse_delete,
-    propagate_unowned, require_ids,
+    DeleteOptions, find_group, find_stream, hold_effects, id_text, ids_in, no_such_key_or_group, note_change, number_text,
+    parse_delete, propagate_unowned, require_ids,
 )
+from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport PelRecord, pel_find
 from streamd.values.streams.stream cimport Stream
@@ -177,22 +178,35 @@ def xnack(Context ctx not None, list args not None):
     cdef Py_ssize_t i
     cdef int64_t given_back = 0
     cdef bint is_propagated
+    cdef uint64_t count
+    cdef DeadLetterBox box
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     parse_nack(args, &options)
     room = require_ids(args, options.first_id, options.id_count)
     ids = ids_in(room)
-    # Receivers that support XNACK get the request; others get effects they understand.
-    is_propagated = ctx.is_propagating and not ctx.has_xnack
-    if is_propagated:
+    box = find_box(ctx, <bytes>args[1], stream, group)
+    # Receivers that support XNACK get the request, unless some entries are moved; others get effects they understand.
+    is_propagated = ctx.is_propagating and (not ctx.has_xnack or box is not None)
+    if is_propagated or box is not None:
         hold_effects(ctx)
     for i in range(options.id_count):
         record = pel_find(&group.pel, ids[i])
         if record is NULL and not (options.force and stream.has_entry(ids[i])):
             continue
-        group.give_back(ids[i], count_after(&options, 0 if record is NULL else record.delivery_count))
+        count = count_after(&options, 0 if record is NULL else record.delivery_count)
         given_back += 1
-        if is_propagated:
+        if box is not None and count >= box.limit and box.move(ctx, ids[i], count == <uint64_t>INT64_MAX):
+            continue
+        group.give_back(ids[i], count)
+        if not is_propagated:
+            continue
+        if ctx.has_xnack:
+            ctx.effects.append([
+                b"XNACK", <bytes>args[1], group.name, <bytes>args[3], b"IDS", b"1", id_text(ids[i]),
+                b"RETRYCOUNT", number_text(count), b"FORCE",
+            ])
+        else:
             propagate_unowned(ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]))
     if given_back:
         ctx.dirty += <uint64_t>given_back

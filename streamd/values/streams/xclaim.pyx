@@ -16,8 +16,9 @@ from streamd.values.streams.arguments cimport (
     as_stream, find_group, find_stream, hold_effects, id_text, ids_in, no_such_key_or_group, parse_bound,
     propagate_consumer, propagate_pending, propagate_position, reach_consumer, room_for_ids,
 )
+from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
 from streamd.values.streams.delivery cimport (
-    CLAIM_DROPPED, CLAIM_LEFT, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init,
+    CLAIM_DROPPED, CLAIM_LEFT, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, is_claimable,
 )
 from streamd.values.streams.entry_replies cimport write_entry
 from streamd.values.streams.group cimport Consumer, Group
@@ -119,6 +120,7 @@ def xclaim(Context ctx not None, list args not None):
     cdef int64_t claimed = 0
     cdef size_t opened
     cdef bint has_moved_on, is_new
+    cdef DeadLetterBox box
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     claim_rule(ctx, <bytes>args[4], "XCLAIM", &rule)
@@ -137,9 +139,14 @@ def xclaim(Context ctx not None, list args not None):
         return
     hold_effects(ctx)
     consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
+    # With JUSTID it is no delivery: a consumer may extend the time that it has for the last one.
+    box = None if just_id else find_box(ctx, <bytes>args[1], stream, group)
     opened = reply.open_array(n)
     finder_init(&finder)
     for i in range(n):
+        if box is not None and is_used_up(box, pel_find(&group.pel, ids[i]), &rule):
+            box.move(ctx, ids[i], False)
+            continue
         outcome = claim_and_propagate(
             ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], <bytes>args[5 + i],
             find_entry(&finder, stream, ids[i]), consumer, &rule
@@ -156,6 +163,11 @@ def xclaim(Context ctx not None, list args not None):
             propagate_position(ctx, <bytes>args[1], group)
     if is_new:
         propagate_consumer(ctx, <bytes>args[1], group, consumer)
+
+
+cdef inline bint is_used_up(DeadLetterBox box, const PelRecord *record, const ClaimRule *rule) noexcept:
+    """Whether a claim would deliver a pending entry, NULL for none, that is not delivered again."""
+    return record is not NULL and record.delivery_count >= box.limit and is_claimable(record, rule)
 
 
 cdef int claim_and_propagate(
@@ -278,6 +290,7 @@ cdef int reply_autoclaimed(
     cdef size_t body, opened
     cdef bytearray deleted = bytearray()     # of StreamID
     cdef Py_ssize_t i
+    cdef DeadLetterBox box = find_box(ctx, stream_key, stream, group)
     reply.array_header(3)
     body = reply.length
     opened = reply.open_array(min(count, <int64_t>group.pel.by_id.count))
@@ -287,6 +300,10 @@ cdef int reply_autoclaimed(
     while record is not NULL and left > 0 and attempts > 0:
         attempts -= 1
         id = record.id
+        if box is not None and is_used_up(box, record, rule):
+            box.move(ctx, id, False)
+            record = pel_next(&walk)
+            continue
         outcome = claim_and_propagate(
             ctx, stream_key, group, record, id, None, find_entry(&finder, stream, id), consumer, rule
         )

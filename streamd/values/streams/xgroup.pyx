@@ -19,6 +19,7 @@ from streamd.values.streams.stream cimport Stream
 
 from streamd.core.help import declare_help
 from streamd.core.spec import KeysAt, command, container, integer, key, oneof, optional, string, token
+from streamd.delivery.group_commands import drop_rules_of_group
 from streamd.errors import BusyGroupError, CommandError, printable
 
 __all__ = []
@@ -153,6 +154,10 @@ def xgroup_destroy(Context ctx not None, list args not None):
     ctx.dirty += 1
     note_change(ctx, <bytes>args[2])
     ctx.db.event(EVENT_STREAM, b"xgroup-destroy", <bytes>args[2])
+    if ctx.db.reserved and not ctx.is_replaying:
+        drop_rules_of_group(ctx, <bytes>args[2], <bytes>args[3])
+        if ctx.effects is not None:
+            ctx.effects.insert(0, args)
     ctx.reply.integer(1)
 
 

@@ -32,6 +32,7 @@ from streamd.values.streams.arguments cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,
     propagate_position, reach_consumer, room_for_ids,
 )
+from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
 from streamd.values.streams.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.values.streams.entry_replies cimport write_entry, write_fields, write_range
 from streamd.values.streams.group cimport Consumer, Group
@@ -504,6 +505,7 @@ def xreadgroup(Context ctx not None, list args not None):
         groups.append(group)
     read.now_ms = ctx.now_ms
     read.min_idle_ms = options.min_idle_ms
+    read.most_deliveries = UINT64_MAX
     read.no_ack = options.no_ack
     quota_init(&read.quota, options)
     hold_effects(ctx)
@@ -516,6 +518,8 @@ def xreadgroup(Context ctx not None, list args not None):
         name = <bytes>args[options.first_key + i]
         count_second_look(ctx, name, stream)
         consumer = reach_consumer(ctx, name, group, options.consumer, &is_new)
+        if read.min_idle_ms >= 0 and id_cmp(after[i], MAX_ID) == 0:
+            move_dead(ctx, name, stream, group, &read)
         if id_cmp(after[i], MAX_ID) != 0:
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
             read.min_idle_ms = -1
@@ -545,6 +549,7 @@ cdef struct GroupRead:
     int64_t now_ms
     int64_t min_idle_ms        # -1: claim nothing
     int64_t count              # of the stream that is read; 0: no limit
+    uint64_t most_deliveries   # an entry that was delivered so often is not claimed
     bint no_ack
     Quota quota
 
@@ -559,6 +564,16 @@ cdef inline bint is_idle(const PelRecord *record, const GroupRead *read) noexcep
     return record is not NULL and idle_of(record, read.now_ms) >= read.min_idle_ms
 
 
+cdef int move_dead(Context ctx, bytes name, Stream stream, Group group, GroupRead *read) except -1:
+    """Before entries are claimed, move those away that are not delivered again."""
+    cdef DeadLetterBox box = find_box(ctx, name, stream, group)
+    read.most_deliveries = UINT64_MAX
+    if box is not None:
+        read.most_deliveries = box.limit
+        box.move_idle(ctx, read.min_idle_ms)
+    return 0
+
+
 cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexcept:
     """Whether an entry is pending and idle for long enough. Entries deleted from the stream do not count."""
     cdef PelCursor walk
@@ -568,7 +583,7 @@ cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexc
     pel_seek_oldest(&group.pel, &walk)
     record = pel_next(&walk)
     while is_idle(record, read):
-        if stream.has_entry(record.id):
+        if record.delivery_count < read.most_deliveries and stream.has_entry(record.id):
             return True
         record = pel_next(&walk)
     return False
@@ -683,7 +698,7 @@ cdef int64_t reply_claimed(
         pel_seek_oldest(&group.pel, &walk)
         record = pel_next(&walk)
         while <size_t>n < most and is_idle(record, read) and not has_enough_bytes(&read.quota, reply, n):
-            if find_entry(&finder, stream, record.id):
+            if record.delivery_count < read.most_deliveries and find_entry(&finder, stream, record.id):
                 write_entry_with_idle(
                     reply, &finder.cursor, idle_of(record, read.now_ms), <int64_t>record.delivery_count
                 )
