@@ -155,6 +155,7 @@ class ClusterCore:
         self.links.reconnect()
         self.gossiping.tick()
         self.failures.tick()
+        self.gossiping.report_suspects()
         self.role.check_followed()
         self.takeover.tick()
         self.elections.tick()
@@ -175,6 +176,7 @@ class ClusterCore:
             return
         link.is_open, link.local_ip = True, local_ip
         node = link.node
+        node.has_hung_up = False
         # The age of an unanswered PING is what failures are detected by: a new link does not make it younger.
         waiting_since_ms = node.ping_sent_ms
         self.gossiping.send(link, PacketType.MEET if node.flags & Flag.MEET else PacketType.PING)
@@ -184,8 +186,13 @@ class ClusterCore:
     def link_closed(self, number: int, now_ms: int) -> None:
         """A connection is lost, or could not be made, or the limit of its unsent bytes is exceeded. Unknown links are ignored."""
         self._advance(now_ms)
-        if (link := self.links.find(number)) is not None:
-            self.links.forget(link)
+        if (link := self.links.find(number)) is None:
+            return
+        if (node := link.node) is not None and not link.is_inbound:
+            # It owes an answer from now on, not from the next PING.
+            node.ping_sent_ms = node.ping_sent_ms or self.state.now_ms
+            node.has_hung_up = node.has_hung_up or link.is_open
+        self.links.forget(link)
 
     def receive(self, number: int, data: bytes, now_ms: int) -> None:
         """Bytes from a link, cut anywhere. Unknown links are ignored. Never raises for anything that a peer may send."""

@@ -34,6 +34,7 @@ class Failures:
         self._links = links
         self._minority_ms = 0  # when this node was last in a minority
         self.suspects: list[Node] = []  # nodes with PFAIL at the last tick
+        self.has_news = False  # this node, a voter, suspects one more
 
     @property
     def quorum(self) -> int:
@@ -63,6 +64,7 @@ class Failures:
         state = self._state
         self._outbox.log(f"NODE {node.id.decode()} ({node.human_name}) possibly failing.", "debug")
         node.flags |= Flag.PFAIL
+        self.has_news = state.myself.is_voter
         state.changed()
         if state.size == 1 and state.myself.is_voter:
             self._fail_if_agreed(node)

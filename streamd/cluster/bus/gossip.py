@@ -1,7 +1,8 @@
 """Gossip: PING, PONG and MEET: when they are sent, and what nodes report and learn about each other.
 
 Each packet carries a tenth of the known nodes, at least three, picked at random, and all nodes that this one suspects: so news spreads in
-a few rounds, and suspicions at once. Every node is sent a PING after half of the node timeout at the latest.
+a few rounds. A primary reports a new suspicion to the others at once, where Redis waits for the next PING. Every node is sent a PING after
+half of the node timeout at the latest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ __all__ = ["Gossiping"]
 
 FORGET_S = 60
 """For how long a forgotten node is kept away."""
+
+_REPORT_EVERY_MS = 1000
 
 _FUTURE_MS = 500  # by how much the clock of another node may be ahead
 
@@ -34,6 +37,7 @@ class Gossiping:
         self._links = links
         self._failures = failures
         self._ticks = 0
+        self._reported_ms = 0
 
     # --- Sending -------------------------------------------------------------------------------------------------------
 
@@ -59,6 +63,13 @@ class Gossiping:
         primary = self._state.myself.primary
         if primary is not None:
             self._send_pong([*primary.replicas])
+
+    def report_suspects(self) -> None:
+        """Report whom this primary suspects to the others that decide: at once, but once a second at most."""
+        state, failures = self._state, self._failures
+        if failures.has_news and state.now_ms - self._reported_ms >= _REPORT_EVERY_MS:
+            failures.has_news, self._reported_ms = False, state.now_ms
+            self._send_pong([node for node in state.nodes.values() if node.is_voter])
 
     def _send_pong(self, nodes: list[Node]) -> None:
         for node in nodes:

@@ -74,6 +74,7 @@ class Node:
     slot_count: int = 0
     offset: int = 0  # replication offset, as last heard
     ping_sent_ms: int = 0  # since when a PING is unanswered
+    has_hung_up: bool = False  # it has closed an open connection, and none has been opened since
     pong_received_ms: int = 0
     data_received_ms: int = 0
     fail_ms: int = 0  # when FAIL was set
