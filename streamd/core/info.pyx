@@ -365,15 +365,12 @@ def render(list sections not None):
     """Sections as INFO shows them."""
     cdef ReplyWriter out = ReplyWriter()
     cdef Section section
-    cdef bint is_first = True
-    cdef list values = []
-    for section in sections:
-        values.append(section.values())
-    for section, read in zip(sections, values):
-        if not is_first:
+    cdef Py_ssize_t at
+    cdef list values = [(<Section?>section).values() for section in sections]
+    for at in range(PyList_GET_SIZE(sections)):
+        if at:
             out.raw_c("\r\n", 2)
-        is_first = False
-        section.write(<list>read, out)
+        (<Section>PyList_GET_ITEM(sections, at)).write(<list>PyList_GET_ITEM(values, at), out)
     return out.take()
 
 

@@ -66,10 +66,7 @@ class Trim:
 
 
 class LazyFree:
-    """Values that are unlinked and waiting to be freed.
-
-    freed_objects    values and keys freed in the background since the start or the last reset
-    """
+    """Values that are unlinked and waiting to be freed."""
 
     def __init__(self) -> None:
         self._slices: deque[Sliced] = deque()
@@ -130,15 +127,14 @@ class LazyFree:
             self.trim_later()
         return released
 
-    @property
     def pending_objects(self) -> int:
         count = self._handed_over - self._done
         for remains in self._slices:
             count += remains.count
         return count
 
-    @property
     def freed_objects(self) -> int:
+        """Values and keys freed in the background since the start or the last reset."""
         return self._done - self._done_at_reset + self._sliced
 
     def reset_statistics(self) -> None:

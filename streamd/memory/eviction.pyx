@@ -226,10 +226,10 @@ cdef class Eviction(Capability):
             return True
         until_us = monotonic_us() + self.patience_us
         while True:
-            if self.trash.pending_objects:
+            if self.trash.pending_objects():
                 if self.wait_for_frees(until_us):
                     break
-                if self.trash.pending_objects and self.order != BY_NOTHING:
+                if self.trash.pending_objects() and self.order != BY_NOTHING:
                     self.go_on_later()
                     break
             if not self.evict_one():
@@ -255,7 +255,7 @@ cdef class Eviction(Capability):
 
     cdef bint wait_for_frees(self, long long until_us) except -1:
         """Wait for what is being freed; True if there is room, False when everything is freed or it takes too long."""
-        while self.trash.pending_objects:
+        while self.trash.pending_objects():
             if self.trash.has_slices:
                 self.trash.step(FREE_SLICE)
             else:

@@ -60,6 +60,8 @@ cdef class CommandStatistics(Capability):
         """Errors answered, by their code."""
         cdef str code
         cdef list lines = []
+        if not self.dispatcher.errorstats:
+            return lines
         for code, count in sorted(self.dispatcher.errorstats.items()):
             shown = code.translate(UNSAFE).encode("latin-1", "replace").decode("utf-8", "surrogateescape")
             lines.append(f"errorstat_{shown}:count={count}")

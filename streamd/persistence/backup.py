@@ -37,7 +37,7 @@ from streamd.persistence.data_directory import DataDirectory
 from streamd.persistence.writing import DataWriter
 from streamd.settings.config import Config
 
-__all__ = ["Backup", "BackupState"]
+__all__ = ["IN_PROGRESS", "Backup", "BackupState"]
 
 log = logging.getLogger("streamd")
 

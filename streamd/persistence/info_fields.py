@@ -5,6 +5,8 @@ from __future__ import annotations
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields
+from streamd.persistence.aof.file import OFF
+from streamd.persistence.backup import IN_PROGRESS
 from streamd.persistence.keeper import Persistence
 
 __all__ = ["PersistenceFields"]
@@ -36,7 +38,7 @@ def of_snapshots(self: PersistenceFields) -> tuple[object, ...]:
     return (
         loading is not None and not loading.is_async,
         loading is not None and loading.is_async,
-        saving.changes,
+        saving.changes(),
         saving.last_save,
         "ok" if saving.is_last_ok else "err",
         saving.last_seconds,
@@ -45,31 +47,31 @@ def of_snapshots(self: PersistenceFields) -> tuple[object, ...]:
         saving.last_cow,
         loader.keys_expired,
         loader.keys_loaded,
-        self.persistence.backup.is_in_progress,
+        self.persistence.backup.state in IN_PROGRESS,
     )
 
 
 def of_append_only(self: PersistenceFields) -> tuple[object, ...]:
     append_only = self.persistence.append_only
-    rewriting = append_only.aof.rewriting
+    aof = append_only.aof
+    rewriting, is_on = aof.rewriting, aof.state is not OFF
     return (
-        append_only.is_on,
+        is_on,
         rewriting.is_requested,
         rewriting.last_s,
         "ok" if rewriting.is_last_ok else "err",
         rewriting.count,
         rewriting.failures,
-        "err" if append_only.aof.write_error else "ok",
+        "err" if is_on and aof.tail.error else "ok",
         append_only.last_cow,
     )
 
 
 def of_open_log(self: PersistenceFields) -> tuple[object, ...] | None:
     """Shown while there is an append-only file."""
-    append_only = self.persistence.append_only
-    if not append_only.is_on:
+    aof = self.persistence.append_only.aof
+    if aof.state is OFF:
         return None
-    aof = append_only.aof
     return (
         aof.current_size,
         aof.base_size,

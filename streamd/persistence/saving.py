@@ -86,7 +86,6 @@ class Saving:
 
     # --- Queries -----------------------------------------------------------------------------------------------------
 
-    @property
     def changes(self) -> int:
         """Changes since the last successful snapshot."""
         return max(0, self._context.dirty - self._dirty_saved)
@@ -228,7 +227,7 @@ class Saving:
             on_end(not child.error)
 
     def _is_due(self) -> bool:
-        changes = self.changes
+        changes = self.changes()
         if not changes:
             return False
         now = time.time()

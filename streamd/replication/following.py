@@ -84,7 +84,7 @@ class Following(Capability):
                 "master_link_up_since_seconds", lambda self: self._link_lines() if self._dispatcher.is_replica else ()
             ),
         ),
-        "memory": (Field("mem_replica_full_sync_buffer", lambda self: self.kept_bytes),),
+        "memory": (Field("mem_replica_full_sync_buffer", lambda self: self.kept_bytes()),),
         "stats": (
             Fields(
                 "total_net_repl_input_bytes instantaneous_input_repl_kbps",
@@ -171,7 +171,6 @@ class Following(Capability):
         """Of the snapshot that is being received."""
         return self._link.progress if self._link is not None else None
 
-    @property
     def kept_bytes(self) -> int:
         """Bytes of the stream that wait until the snapshot has been loaded."""
         return self._link.kept_bytes if self._link is not None else 0
@@ -191,8 +190,8 @@ class Following(Capability):
             self.state == "sync",
             self._replication.offset + self.unexecuted,
             self._replication.offset,
-            self.kept_bytes,
-            max(self.kept_bytes, self.kept_peak),
+            self.kept_bytes(),
+            max(self.kept_bytes(), self.kept_peak),
             self.attempts,
             self.total_attempts,
             int(self.down_s),

@@ -52,10 +52,10 @@ class Replication(Capability):
                 "role master_replid master_replid2 master_repl_offset second_repl_offset repl_backlog_active repl_backlog_size"
                 " repl_backlog_first_byte_offset repl_backlog_histlen",
                 lambda self: (
-                    "slave" if self.is_replica else "master",
+                    "slave" if self._host.dispatcher.is_replica else "master",
                     self.replid,
                     self.replid2,
-                    self.offset,
+                    self._effects.counter.offset,
                     self.second_offset,
                     is_open := self.stream.is_open,
                     self.backlog_size,

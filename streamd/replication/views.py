@@ -37,7 +37,7 @@ class Views(Capability):
         "replication": (
             Fields(
                 "durable_view durable_view_established durable_data_view",
-                lambda self: self.figures() if self.is_on else None,
+                lambda self: self.figures() if self._config.min_replicas_durable else None,
             ),
         ),
     }

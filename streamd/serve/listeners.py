@@ -79,7 +79,7 @@ class Listeners(Capability):
         self._tls = PortListener(host.loop, host.config, "tls-port", make_client)
         self._unix: Accepting | None = None
         self._shown: tuple[int, int, Sequence[str], str] = (0, 0, (), "")
-        self._lines: list[str] = []
+        self._lines: tuple[str, ...] = ()
         host.get(Following).make_tls = partial(make_client_context, host.config)
         host.config.callbacks |= {
             "listen": self._follow_port,
@@ -87,12 +87,12 @@ class Listeners(Capability):
             "tls": self._follow_certificates,
         }
 
-    def lines(self) -> list[str]:
+    def lines(self) -> tuple[str, ...]:
         """The line of each listener in INFO."""
         config = self._config
         shown = (config.port, config.tls_port, config.bind, config.unixsocket)
         if shown != self._shown:
-            self._shown, self._lines = shown, listener_lines(*shown)
+            self._shown, self._lines = shown, tuple(listener_lines(*shown))
         return self._lines
 
     @property

@@ -34,7 +34,9 @@ class Shutdown(Capability):
     exit_code the exit code of the process
     """
 
-    info = {"server": (Lines("shutdown_in_milliseconds", lambda self: self._lines() if self.is_waiting else ()),)}
+    info = {
+        "server": (Lines("shutdown_in_milliseconds", lambda self: self._lines() if self._request is not None else ()),)
+    }
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -69,7 +69,7 @@ class Acl(Capability):
             Fields(
                 "acl_access_denied_cmd acl_access_denied_key acl_access_denied_auth acl_access_denied_channel"
                 " acl_access_denied_tls_cert",
-                lambda self: tuple(self.log.totals.values()),
+                lambda self: self.log.counted,
             ),
         ),
     }

@@ -68,10 +68,13 @@ class DenialLog:
     max_len: Callable[[], int]
     entries: deque[LogEntry] = field(default_factory=deque)
     totals: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
+    counted: tuple[int, ...] = (0,) * len(Reason)
+    """The totals, in the order of Reason."""
     next_id: int = 0
 
     def add(self, reason: Reason, context: str, subject: bytes, username: bytes, client: bytes) -> None:
         self.totals[reason] += 1
+        self.counted = tuple(self.totals.values())
         if not self.max_len():
             self.entries.clear()
             return

@@ -194,9 +194,9 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
 
     @rule(budget=st.integers(1, 20))
     def free_a_slice(self, budget: int) -> None:
-        pending = self.trash.pending_objects
+        pending = self.trash.pending_objects()
         assert self.trash.step(budget) <= budget
-        assert self.trash.pending_objects <= pending + budget
+        assert self.trash.pending_objects() <= pending + budget
 
     # --- Scans ---------------------------------------------------------------------------------------------------
 

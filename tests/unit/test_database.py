@@ -354,8 +354,8 @@ def test_large_values_are_freed_by_another_thread(db: Database, remove: Callable
     remove(db)
     assert value.is_freed.wait(10)
     assert value.freed_by is not threading.current_thread()
-    wait_until(lambda: db.trash.pending_objects == 0)
-    assert db.trash.freed_objects >= 1
+    wait_until(lambda: db.trash.pending_objects() == 0)
+    assert db.trash.freed_objects() >= 1
 
 
 def test_small_values_are_not_worth_a_thread(db: Database) -> None:
@@ -363,14 +363,14 @@ def test_small_values_are_not_worth_a_thread(db: Database) -> None:
     db.add(b"k", value)
     db.delete(b"k")
     assert not value.is_freed.is_set()
-    assert db.trash.pending_objects == db.trash.freed_objects == 0
+    assert db.trash.pending_objects() == db.trash.freed_objects() == 0
 
 
 def test_storing_the_same_value_again_does_not_free_it(db: Database) -> None:
     value = Big(THRESHOLD + 1)
     db.add(b"k", value)
     db.set(b"k", value)
-    assert db.trash.pending_objects == db.trash.freed_objects == 0
+    assert db.trash.pending_objects() == db.trash.freed_objects() == 0
     assert not value.is_freed.is_set()
 
 
@@ -381,14 +381,14 @@ def test_a_flush_is_released_in_slices(db: Database) -> None:
     db.flush()
     db.check_invariants()
     db.add(b"0", b"new")
-    assert (len(db), trash.pending_objects, trash.has_slices) == (1, 10_000, True)
+    assert (len(db), trash.pending_objects(), trash.has_slices) == (1, 10_000, True)
     assert trash.step(3000) == 3000
-    assert (trash.pending_objects, trash.freed_objects) == (7000, 3000)
+    assert (trash.pending_objects(), trash.freed_objects()) == (7000, 3000)
     assert trash.step(10**6) == 7000
     assert trash.step(10) == 0
-    assert (trash.pending_objects, trash.freed_objects, trash.has_slices) == (0, 10_000, False)
+    assert (trash.pending_objects(), trash.freed_objects(), trash.has_slices) == (0, 10_000, False)
     trash.reset_statistics()
-    assert trash.freed_objects == 0
+    assert trash.freed_objects() == 0
     assert db.keys() == [b"0"]
 
 
@@ -399,8 +399,8 @@ def test_the_heap_of_a_large_flush_is_no_object(db: Database) -> None:
         db.set_expiry(name, 10**6 - number)
     db.flush()
     db.trash.step(20_000)
-    wait_until(lambda: db.trash.pending_objects == 0)
-    assert db.trash.freed_objects == 20_000
+    wait_until(lambda: db.trash.pending_objects() == 0)
+    assert db.trash.freed_objects() == 20_000
     db.check_invariants()
 
 

@@ -35,7 +35,7 @@ def test_what_streams_take_is_counted_and_given_back() -> None:
     assert allocated() - before < grown / 2
     run(ctx, "DEL", "s")
     gc.collect()
-    eventually(lambda: not ctx.db.trash.pending_objects)
+    eventually(lambda: not ctx.db.trash.pending_objects())
     assert abs(allocated() - before) < 32_768  # the reply buffer may stay
 
 

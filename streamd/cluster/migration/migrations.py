@@ -54,7 +54,11 @@ class SlotMigrations(Capability):
             Fields(
                 "mem_cluster_slot_migration_output_buffer mem_cluster_slot_migration_input_buffer"
                 " mem_cluster_slot_migration_input_buffer_peak",
-                lambda self: (self.output_bytes, self.input_bytes, self.input_peak),
+                lambda self: (
+                    self._handover.unsent if self._handover is not None else 0,
+                    self._import.kept_bytes if self._import is not None else 0,
+                    self._peak,
+                ),
             ),
         ),
     }
@@ -91,18 +95,6 @@ class SlotMigrations(Capability):
             self.trimming.close()
 
     # --- INFO ----------------------------------------------------------------------------------------------------------------
-
-    @property
-    def output_bytes(self) -> int:
-        return self._handover.unsent if self._handover is not None else 0
-
-    @property
-    def input_bytes(self) -> int:
-        return self._import.kept_bytes if self._import is not None else 0
-
-    @property
-    def input_peak(self) -> int:
-        return self._peak
 
     def describe(self) -> list[tuple[str, int]]:
         """The fields of CLUSTER INFO."""

@@ -23,7 +23,7 @@ class Freeing(Capability):
         "memory": (
             Fields(
                 "lazyfree_pending_objects lazyfreed_objects",
-                lambda self: (self._trash.pending_objects, self._trash.freed_objects),
+                lambda self: (self._trash.pending_objects(), self._trash.freed_objects()),
             ),
         ),
     }

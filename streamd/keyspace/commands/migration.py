@@ -83,7 +83,7 @@ class MigrationTarget:
 class MigrationTargets(Capability):
     """The open connections, by host and port. `len()` is their number."""
 
-    info = {"stats": (Field("migrate_cached_sockets", len),)}
+    info = {"stats": (Field("migrate_cached_sockets", lambda self: len(self._kept)),)}
 
     def __init__(self, host: Host) -> None:
         self._loop = host.loop

@@ -16,34 +16,91 @@ from streamd.keyspace.value_type import registered_types
 __all__ = ["KeyStatistics"]
 
 
-@cython.final
-cdef class KeySizes:
-    """Lines about the sizes of values of a database, and the counts that they show."""
+cdef class DatabaseLines:
+    """Lines about a database, and the numbers that they show."""
 
-    cdef bytes counts
     cdef list lines
 
+    cdef bint update(self, Database db) except -1:
+        """Returns whether the lines have changed."""
+        raise NotImplementedError
+
 
 @cython.final
-cdef class KeyCounts:
-    """The line about the keys of a database, and the numbers that it shows."""
+cdef class KeySizes(DatabaseLines):
+    """Numbers of values by size, rounded up to a power of two, for the types that count them."""
+
+    cdef bytes counts
+
+    cdef bint update(self, Database db) except -1:
+        cdef Py_ssize_t size = db.size_rows * SIZE_CLASSES * <Py_ssize_t>sizeof(Py_ssize_t)
+        cdef ValueType each
+        if (
+            self.counts is not None
+            and PyBytes_GET_SIZE(self.counts) == size
+            and not memcmp(PyBytes_AS_STRING(self.counts), db.sizes, <size_t>size)
+        ):
+            return False
+        self.lines = []
+        for each in registered_types():
+            if each.sizes_name and (sizes := db.sizes_by_power(each)):
+                counts = ",".join([f"{short(power)}={count}" for power, count in sizes])
+                self.lines.append(f"db{db.index}_distrib_{each.sizes_name}:{counts}")
+        size = db.size_rows * SIZE_CLASSES * <Py_ssize_t>sizeof(Py_ssize_t)
+        self.counts = PyBytes_FromStringAndSize(<char *>db.sizes, size)
+        return True
+
+
+@cython.final
+cdef class KeyCounts(DatabaseLines):
+    """The line about the keys."""
 
     cdef long long keys
     cdef long long deadlines
     cdef long long avg_ttl
     cdef long long timed
-    cdef str line
 
     cdef bint update(self, Database db) except -1:
-        """Returns whether the line has changed."""
         cdef long long deadlines = db.deadline_count
         cdef long long avg_ttl = db.avg_ttl if deadlines else 0
         cdef long long timed = db.timed_values if db.timed is not None else 0
         if self.keys == db.count and self.deadlines == deadlines and self.avg_ttl == avg_ttl and self.timed == timed:
             return False
         self.keys, self.deadlines, self.avg_ttl, self.timed = db.count, deadlines, avg_ttl, timed
-        self.line = f"db{db.index}:keys={db.count},expires={deadlines},avg_ttl={avg_ttl},subexpiry={timed}"
+        self.lines = [f"db{db.index}:keys={db.count},expires={deadlines},avg_ttl={avg_ttl},subexpiry={timed}"]
         return True
+
+
+@cython.final
+cdef class AllLines:
+    """The lines of all databases that have keys; the same object while nothing changes."""
+
+    cdef type kind              # of DatabaseLines
+    cdef list databases
+    cdef list found             # for each database its DatabaseLines; None until it has had keys
+    cdef tuple shown
+
+    def __init__(self, type kind not None, list databases not None):
+        self.kind, self.databases, self.found, self.shown = kind, databases, [None] * len(databases), ()
+
+    cdef tuple lines(self):
+        cdef Database db
+        cdef DatabaseLines known
+        cdef bint has_changed = False
+        cdef Py_ssize_t at = 0
+        for db in self.databases:
+            known = self.found[at]
+            if db.count:
+                if known is None:
+                    known = self.found[at] = self.kind.__new__(self.kind)
+                has_changed |= known.update(db)
+            elif known is not None:
+                self.found[at] = None
+                has_changed = True
+            at += 1
+        if has_changed:
+            self.shown = tuple([line for known in self.found if known is not None for line in known.lines])
+        return self.shown
 
 
 cdef int read_totals(object capability, int64_t *to) except -1:
@@ -65,9 +122,8 @@ cdef class KeyStatistics(Capability):
     """The counters of a server's databases."""
 
     cdef list databases
-    cdef list key_texts         # for each database its KeyCounts; None until it has had keys
-    cdef list size_texts        # ... and its KeySizes
-    cdef tuple shown_keys       # the last lines of all databases
+    cdef AllLines keys
+    cdef AllLines sizes
 
     info = {
         "stats": (
@@ -76,69 +132,18 @@ cdef class KeyStatistics(Capability):
                 read_totals,
             ),
         ),
-        "keyspace": (Lines("databases", lambda self: (<KeyStatistics?>self).database_lines()),),
-        "keysizes": (Lines("sizes", lambda self: (<KeyStatistics?>self).size_lines()),),
+        "keyspace": (Lines("databases", lambda self: (<KeyStatistics?>self).keys.lines()),),
+        "keysizes": (Lines("sizes", lambda self: (<KeyStatistics?>self).sizes.lines()),),
     }
 
     def __init__(self, host not None):
         self.databases = host.databases
-        self.key_texts = [None] * len(self.databases)
-        self.size_texts = [None] * len(self.databases)
-        self.shown_keys = ()
+        self.keys, self.sizes = AllLines(KeyCounts, self.databases), AllLines(KeySizes, self.databases)
 
     def reset_statistics(self):
         cdef Database db
         for db in self.databases:
             db.hits = db.misses = 0
-
-    cdef tuple database_lines(self):
-        """The databases that have keys; the same object when nothing has changed."""
-        cdef Database db
-        cdef KeyCounts counts
-        cdef bint has_changed = False
-        cdef Py_ssize_t at = 0
-        for db in self.databases:
-            counts = self.key_texts[at]
-            if db.count:
-                if counts is None:
-                    counts = self.key_texts[at] = KeyCounts.__new__(KeyCounts)
-                has_changed |= counts.update(db)
-            elif counts is not None:
-                self.key_texts[at] = None
-                has_changed = True
-            at += 1
-        if has_changed:
-            self.shown_keys = tuple([counts.line for counts in self.key_texts if counts is not None])
-        return self.shown_keys
-
-    cdef list size_lines(self):
-        """Numbers of values by size, rounded up to a power of two, for the types that count them."""
-        cdef Database db
-        cdef list lines = []
-        for at, db in enumerate(self.databases):
-            if db.count:
-                lines += self.lines_of(at, db)
-        return lines
-
-    cdef list lines_of(self, Py_ssize_t at, Database db):
-        """Those of a database; made again when a count has changed."""
-        cdef KeySizes known = self.size_texts[at]
-        cdef Py_ssize_t size = db.size_rows * SIZE_CLASSES * <Py_ssize_t>sizeof(Py_ssize_t)
-        cdef ValueType each
-        if (
-            known is None
-            or PyBytes_GET_SIZE(known.counts) != size
-            or memcmp(PyBytes_AS_STRING(known.counts), db.sizes, <size_t>size)
-        ):
-            known = self.size_texts[at] = KeySizes.__new__(KeySizes)
-            known.lines = []
-            for each in registered_types():
-                if each.sizes_name and (sizes := db.sizes_by_power(each)):
-                    counts = ",".join([f"{short(power)}={count}" for power, count in sizes])
-                    known.lines.append(f"db{db.index}_distrib_{each.sizes_name}:{counts}")
-            size = db.size_rows * SIZE_CLASSES * <Py_ssize_t>sizeof(Py_ssize_t)
-            known.counts = PyBytes_FromStringAndSize(<char *>db.sizes, size)
-        return known.lines
 
 
 cdef str short(long long power):
