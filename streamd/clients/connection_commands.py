@@ -639,6 +639,8 @@ declare_help(
     "    Notify of changes of keys that this connection has read.",
     "TRACKINGINFO",
     "    Show the tracking options of this connection.",
+    "MAINT_NOTIFICATIONS (ON|OFF) [moving-endpoint-type <type>]",
+    "    Announce planned switches to this connection.",
     "NO-EVICT (ON|OFF)",
     "    Exempt this connection from the eviction of clients.",
     "NO-TOUCH (ON|OFF)",

@@ -85,7 +85,7 @@ cdef class Capability:
     # --- Requests --------------------------------------------------------------------------------------------------
 
     cpdef str find_refusal(self, Client client, Route route, list args):
-        """The error with which a request is refused now, or None."""
+        """The error with which a request is refused now, or None. Empty: no reply; the client is being closed."""
         return None
 
     cdef str find_redirection(self, Client client, Route route, list args, int flags):

@@ -383,7 +383,8 @@ cdef class Dispatcher(Turn):
             self.script_flags = self.script_runner.request_flags(client, route, args)
         refusal = self.find_refusal(client, route, args)
         if refusal is not None:
-            self.reject(client, route, args, refusal)
+            if refusal:                         # else the client is closed without a reply
+                self.reject(client, route, args, refusal)
             return 1
         if self.state & PAUSED and self.holds_back(client, route):
             client.postponed = args

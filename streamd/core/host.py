@@ -7,7 +7,7 @@ created with the host, and `get` finds one by its type.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from streamd.core.blocking import BlockedClients
@@ -128,12 +128,14 @@ class Host:
 
     # --- Clients ------------------------------------------------------------------------------------------------------
 
-    def disconnect_blocked(self, text: str) -> None:
+    def disconnect_blocked(self, text: str, kept: Collection[Client] = ()) -> None:
         """Answer clients that wait for keys, or for replicas, with an error, and close their connections.
 
-        A flush that waits has been done: it is answered as such.
+        A flush that waits has been done: it is answered as such. Those of `kept` go on waiting.
         """
         for blocked in list(self.blocked):
+            if blocked.client in kept:
+                continue
             blocked.client.close_after_reply = True
             if blocked.request.can_unblock:
                 self.blocked.fail(blocked, text)

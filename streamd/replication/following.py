@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from streamd.core.capability import Capability
+from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields, Lines
 from streamd.errors import ReplicationError, StreamdError, StreamLostError, printable
@@ -124,6 +125,7 @@ class Following(Capability):
         self._is_old_protocol = False
         self._is_handing_over = False
         self.handed_over: Callable[[bool], None] = lambda is_done: None
+        self.keeps_waiting: Callable[[], list[Client]] = list
         self._wanted_offset: int | None = None
         """It follows one of its replicas, which has more than it, up to this offset; then it is the primary again."""
         self._last_failure = ""
@@ -300,7 +302,7 @@ class Following(Capability):
         """Become a replica of another server, or of another one than so far.
 
         is_handing_over  it is a replica of this one, and shall become the primary; `handed_over` is called when it has
-                         answered
+                         answered; those of `keeps_waiting` are not disconnected before
         wanted_offset    it is a replica of this one, which becomes the primary again when it has its data up to there
         """
         was_primary = not self.is_replica
@@ -310,7 +312,7 @@ class Following(Capability):
         self.host, self.port = host, port
         if not self._config.cluster_enabled:
             self._config.replicaof = (host, str(port))
-        self._server.disconnect_blocked(UNBLOCKED_TEXT)
+        self._server.disconnect_blocked(UNBLOCKED_TEXT, self.keeps_waiting() if is_handing_over else ())
         if was_primary:
             log.info(
                 "Before turning into a replica, using my own master parameters to synthesize a cached master: I may be"

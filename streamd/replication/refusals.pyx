@@ -28,6 +28,7 @@ cdef class ReplicaRefusals(Capability):
 
     cdef Dispatcher dispatcher
     cdef object find_write_error          # callable: the reason why writes are refused because of files, or empty
+    cdef object find_way                  # callable: what a client gets instead of READONLY; None: nothing
     cdef readonly bint is_read_only
     cdef readonly bint is_stale
 
@@ -41,6 +42,10 @@ cdef class ReplicaRefusals(Capability):
         """Set what finds the reason why writes are refused because of files; it comes first."""
         self.find_write_error = find_write_error
 
+    def set_way(self, find_way):
+        """Set what finds the error for a refused write; None: the request goes on, empty: the client is closed."""
+        self.find_way = find_way
+
     def refuse(self, bint is_read_only, bint is_stale):
         """Refuse these from now on."""
         self.is_read_only = is_read_only
@@ -51,7 +56,7 @@ cdef class ReplicaRefusals(Capability):
         if self.is_read_only and self.dispatcher.has_flags(client, route, WRITE):
             if self.dispatcher.state & REFUSING and self.find_write_error():
                 return None
-            return READ_ONLY_TEXT
+            return READ_ONLY_TEXT if self.find_way is None else self.find_way(client)
         if self.is_stale and not self.is_for_stale(client, route):
             return STALE_TEXT
         return None

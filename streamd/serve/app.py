@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streamd.absent.absent_fields import AbsentFields
 from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
+from streamd.clients.maintenance import Maintenance
 from streamd.clients.pause import Pause
 from streamd.cluster.cluster import Cluster
 from streamd.cluster.migration.migrations import SlotMigrations
@@ -84,7 +85,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Measurement, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, DeadLetters, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
-    ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
+    ReplicaRefusals, Following, Maintenance, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Routing, Cluster, SlotMigrations, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics, Console,
 ]  # fmt: skip

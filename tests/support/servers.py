@@ -146,6 +146,8 @@ class Process(subprocess.Popen[bytes]):
 class Server:
     """A running server. `stop` ends it; `log_since(mark)` returns its output since `mark`."""
 
+    host = "127.0.0.1"
+
     def __init__(self, name: str, argv: Sequence[str], port: int, folder: Path, env: Mapping[str, str]) -> None:
         self.name = name
         self.port = port
@@ -196,7 +198,7 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            with Wire(self.port, timeout_s=5.0) as wire:
+            with Wire(self.port, self.host, timeout_s=5.0) as wire:
                 reply = wire.call("PING")
                 # The server has closed its side when this ends: it counts this client no more.
                 wire.socket.shutdown(socket.SHUT_WR)
@@ -206,7 +208,7 @@ class Server:
         return reply == Reply("+", b"PONG") or (reply.is_error and bool(reply.value.startswith(b"NOAUTH")))
 
     def connect(self, protocol: int = 2, timeout_s: float = 60.0) -> Wire:
-        wire = Wire(self.port, timeout_s=timeout_s)
+        wire = Wire(self.port, self.host, timeout_s)
         if protocol == 3:
             reply = wire.call("HELLO", "3")
             assert reply.kind == "%", reply
