@@ -4,6 +4,8 @@
     FAILED_OVER number                   that is over
     MOVING number seconds host:port      connect there; null: connect again to the address that you know
 
+A cluster adds SMIGRATING and SMIGRATED (`cluster/announcing.py`).
+
 Announcements are pushes of RESP3, in the forms that the clients of Redis's enterprise servers read. A number is a Unix time in ms, so
 that it differs from those of all other servers: clients drop what they have seen.
 """

@@ -19,7 +19,9 @@ from random import SystemRandom
 from typing import Any
 
 import streamd.cluster.settings  # noqa: F401  (declares them)
+from streamd.clients.maintenance import Maintenance
 from streamd.clients.pause import Pause
+from streamd.cluster.announcing import Announcing
 from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.options import Options
@@ -169,6 +171,7 @@ class Cluster(Capability):
         found = "No cluster configuration found" if saved is None else "Node configuration loaded"
         log.info("%s, I'm %s", found, self.core.state.myself.id.decode())
         self.topology = Topology(self._config, self.core)
+        self._announcing = Announcing(self._host.get(Maintenance), self.topology, self.core.state)
         self._routing.begin(self.topology)
         self._host.get(Hub).relay = self._publish
         myself = self.core.state.myself
@@ -368,11 +371,13 @@ class Cluster(Capability):
     def _pause(self, action: actions.PauseWrites) -> None:
         self._replication.is_handing_over = True
         self.hand_over_begins()
+        self._announcing.begin_hand_over()
         until = time.monotonic() + action.duration_ms / 1000
         self._host.get(Pause).begin(until, writes_only=True, purpose="cluster failover")
 
     def _resume(self) -> None:
         self._replication.is_handing_over = False
+        self._announcing.end_hand_over()
         self._host.get(Pause).end("cluster failover")
 
     def _deliver(self, action: actions.Deliver) -> None:
@@ -385,6 +390,7 @@ class Cluster(Capability):
         if not self.is_on or not self._must_look_at_waits:
             return
         self._must_look_at_waits = False
+        self._announcing.look()
         for blocked in list(self._host.blocked):
             keys = blocked.request.keys
             if keys and blocked.client.transport is not None:

@@ -312,7 +312,10 @@ class Following(Capability):
         self.host, self.port = host, port
         if not self._config.cluster_enabled:
             self._config.replicaof = (host, str(port))
-        self._server.disconnect_blocked(UNBLOCKED_TEXT, self.keeps_waiting() if is_handing_over else ())
+        kept = self.keeps_waiting() if is_handing_over or self._config.cluster_enabled else []
+        if not is_handing_over:  # a cluster redirects those that wait for keys
+            kept = [client for client in kept if client.blocked.request.keys]
+        self._server.disconnect_blocked(UNBLOCKED_TEXT, kept)
         if was_primary:
             log.info(
                 "Before turning into a replica, using my own master parameters to synthesize a cached master: I may be"

@@ -1,0 +1,148 @@
+"""What clients see of a planned switch: redis-py as it is, second by second.
+
+    python -m benchmarks.switching [--seconds 6] [--rate 1000] [--port 7400]
+
+Two servers, on 127.0.0.1 and 127.0.0.2 with one port, as on two machines. Ten threads and ten tasks of redis-py append to a stream each, at
+the given rate together; in the middle FAILOVER hands over to the replica. Printed for each second and kind of client: requests, errors, the
+longest request; in the end, what is missing or there twice. Servers are not pinned: the load shares the processors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+HOSTS = ("127.0.0.1", "127.0.0.2")
+WRITERS = 10
+"""Of each kind."""
+START_DEADLINE_S = 60
+
+
+class Load:
+    """Writers of both kinds, and what they have seen."""
+
+    def __init__(self, port: int, rate: float, seconds: float) -> None:
+        self._place = {"host": HOSTS[0], "port": port}
+        self._period_s = 2 * WRITERS / rate
+        self._begun = time.perf_counter()
+        self._end = self._begun + seconds
+        self._client = redis.Redis(**self._place)
+        self.seconds: dict[tuple[int, str], list[float]] = defaultdict(list)
+        self.errors: dict[tuple[int, str], list[str]] = defaultdict(list)
+        self.done: dict[str, int] = {}
+        self._threads = [threading.Thread(target=self._write, args=(f"sync-{number}",)) for number in range(WRITERS)]
+        self._threads.append(threading.Thread(target=lambda: asyncio.run(self._write_all())))
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._client.close()
+
+    def _note(self, name: str, begun: float, error: Exception | None) -> float:
+        """Record a request; returns the seconds until the next one of this writer."""
+        now = time.perf_counter()
+        where = int(begun - self._begun), name.partition("-")[0]
+        self.seconds[where].append(now - begun)
+        if error is None:
+            self.done[name] = self.done.get(name, 0) + 1
+        else:
+            self.errors[where].append(repr(error))
+        return max(0.0, begun + self._period_s - now)
+
+    def _write(self, name: str) -> None:
+        while (begun := time.perf_counter()) < self._end:
+            failure = None
+            try:
+                self._client.xadd(name, {"n": "1"})
+            except redis.RedisError as error:
+                failure = error
+            time.sleep(self._note(name, begun, failure))
+
+    async def _write_all(self) -> None:
+        async with redis.asyncio.Redis(**self._place) as client:
+            await asyncio.gather(*(self._write_later(client, f"asyncio-{number}") for number in range(WRITERS)))
+
+    async def _write_later(self, client: redis.asyncio.Redis, name: str) -> None:
+        while (begun := time.perf_counter()) < self._end:
+            failure = None
+            try:
+                await client.xadd(name, {"n": "1"})
+            except redis.RedisError as error:
+                failure = error
+            await asyncio.sleep(self._note(name, begun, failure))
+
+
+def start(host: str, port: int, folder: Path) -> subprocess.Popen[bytes]:
+    """A server that answers."""
+    folder.mkdir()
+    settings = {"port": port, "bind": host, "dir": folder, "save": "", "logfile": folder / "log"}
+    settings |= {"replica-announce-ip": host, "repl-diskless-sync-delay": 0}
+    words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
+    process = subprocess.Popen([sys.executable, "-m", "streamd", "server", *words])
+    deadline = time.monotonic() + START_DEADLINE_S
+    with redis.Redis(host=host, port=port, retry=Retry(NoBackoff(), 0)) as client:
+        while time.monotonic() < deadline:
+            with suppress(redis.RedisError):
+                client.ping()
+                return process
+            time.sleep(0.05)
+    process.kill()
+    raise SystemExit(f"The server on {host}:{port} does not answer. Its log: {folder / 'log'}")
+
+
+def report(load: Load) -> None:
+    for (second, kind), took in sorted(load.seconds.items()):
+        failed = load.errors[second, kind]
+        shown = (
+            f"{second:3} s  {kind:8} {len(took):5} requests {len(failed):4} errors  longest {1000 * max(took):7.1f} ms"
+        )
+        print(shown, failed[0] if failed else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Show what clients see of a planned switch.")
+    parser.add_argument("--seconds", type=float, default=6.0, help="how long clients write; default: 6")
+    parser.add_argument("--rate", type=float, default=1000.0, help="requests a second; default: 1000")
+    parser.add_argument("--port", type=int, default=7400, help="of both servers; default: 7400")
+    arguments = parser.parse_args()
+    servers = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for host in HOSTS:
+                servers.append(start(host, arguments.port, Path(folder, host)))  # noqa: PERF401  (those started are ended)
+            old, new = (redis.Redis(host=host, port=arguments.port) for host in HOSTS)
+            new.replicaof(HOSTS[0], arguments.port)
+            while old.info("replication").get("slave0", {}).get("state") != "online":
+                time.sleep(0.05)
+            load = Load(arguments.port, arguments.rate, arguments.seconds)
+            time.sleep(arguments.seconds / 2)
+            print(f"FAILOVER after {arguments.seconds / 2} s")
+            redis.Redis(host=HOSTS[0], port=arguments.port, protocol=2).execute_command("FAILOVER")
+            load.join()
+            report(load)
+            wrong = {name: (count, new.xlen(name)) for name, count in load.done.items() if new.xlen(name) != count}
+            print("answered and stored:", wrong or "the same")
+        finally:
+            for server in servers:
+                server.terminate()
+            for server in servers:
+                server.wait()
+
+
+if __name__ == "__main__":
+    main()
