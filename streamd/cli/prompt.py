@@ -19,6 +19,7 @@ from streamd import REDIS_VERSION, __version__
 from streamd.client.client_errors import ServerError
 from streamd.client.connection import Connection, dial
 from streamd.client.place import Place
+from streamd.client.redirection import Redirection
 from streamd.client.reply_types import Verbatim
 from streamd.errors import StreamdError
 from streamd.printable import printable
@@ -51,6 +52,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     add("-a", "--pass", "--password", dest="password", metavar="PASSWORD")
     add("--user", dest="username", metavar="NAME")
     add("-n", dest="db", type=int, metavar="DB", help="number of the database (default: 0)")
+    add("-c", dest="follows", action="store_true", help="follow MOVED and ASK to other nodes of a cluster")
     add("-2", dest="protocol", action="store_const", const=2, help="speak RESP2")
     add("-3", dest="protocol", action="store_const", const=3, help="speak RESP3")
     add("--tls", dest="is_tls", action="store_true", default=None)
@@ -84,13 +86,22 @@ def converse(arguments: Sequence[str], *, program: str) -> int:
         return 1
     protocol = options.protocol or (3 if options.json else 2)
 
+    node = place  # the one that a redirection has led to
+
     def connect() -> Connection:
-        connection = dial(place, protocol=protocol, timeout_s=options.timeout_s or 10.0)
+        connection = dial(node, protocol=protocol, timeout_s=options.timeout_s or 10.0)
         connection.socket.settimeout(None)  # a request may wait as long as it likes
         return connection
 
+    def redirect(to: Redirection) -> Connection:
+        nonlocal node
+        node = replace(node, host=to.host or node.host, port=to.port, unix_path=None)
+        if not options.request:
+            print(f"-> Redirected to slot [{to.slot}] located at {printable(node.host)}:{node.port}", flush=True)
+        return connect()
+
     show = shower(options)
-    conversation = Conversation(connect, show)
+    conversation = Conversation(connect, show, redirect if options.follows else None)
     try:
         conversation.connection  # noqa: B018  so that what is wrong with it is said first
         if options.request:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.connection import Connection
+from streamd.client.redirection import Redirection, find_redirection
 from streamd.client.reply_types import Push, Verbatim
 from streamd.printable import printable
 from streamd.protocol.inline import split_line
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversation", "has_prompt"]
 
+MAX_REDIRECTIONS = 16
+"""Then the reply is shown: nodes that send a client round and round do not agree."""
 LISTENING = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR")
 SECRET = (
     "AUTH",
@@ -46,13 +49,20 @@ TEXTS = {
 class Conversation:
     """A conversation with a server.
 
-    connect  makes a connection; called again when it breaks
-    show     writes a reply
+    connect   makes a connection; called again when it breaks
+    show      writes a reply
+    redirect  makes a connection to another node of the cluster, where MOVED and ASK are followed; None: they are shown
     """
 
-    def __init__(self, connect: Callable[[], Connection], show: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        show: Callable[[Any], None],
+        redirect: Callable[[Redirection], Connection] | None = None,
+    ) -> None:
         self._connect = connect
         self._show = show
+        self._redirect = redirect
         self._connection: Connection | None = None
         self.has_failed = False
         """Whether the last request got an error."""
@@ -70,8 +80,7 @@ class Conversation:
 
     def ask(self, words: list[bytes]) -> None:
         """Send a request and show the reply; raises UnreachableError."""
-        connection = self.connection
-        connection.send_all([words])
+        self.connection.send_all([words])
         name = words[0].decode("latin-1").upper()
         is_silent = [word.upper() for word in words[:3]] in (
             [b"CLIENT", b"REPLY", b"OFF"],
@@ -79,17 +88,32 @@ class Conversation:
         )
         if is_silent:
             return
-        reply = connection.read()
-        while isinstance(reply, Push) and name not in LISTENING:
-            self._show(reply)
-            reply = connection.read()
+        reply = self._reply(name)
+        for _ in range(MAX_REDIRECTIONS):
+            redirection = find_redirection(reply)
+            if redirection is None or self._redirect is None:
+                break
+            self.close()
+            self._connection = self._redirect(redirection)
+            if redirection.is_ask:
+                self._connection.command("ASKING")
+            self._connection.send_all([words])
+            reply = self._reply(name)
         self.has_failed = isinstance(reply, ServerError)
         subcommand = f"{name} {words[1].decode('latin-1').upper()}" if len(words) > 1 else name
         if isinstance(reply, bytes) and not TEXTS.isdisjoint((name, subcommand)):
             reply = Verbatim(reply)
         self._show(reply)
         if name in LISTENING and not self.has_failed:
-            self._listen(connection)
+            self._listen(self.connection)
+
+    def _reply(self, name: str) -> Any:
+        """The reply to a command; messages ahead of it are shown."""
+        reply = self.connection.read()
+        while isinstance(reply, Push) and name not in LISTENING:
+            self._show(reply)
+            reply = self.connection.read()
+        return reply
 
     def _listen(self, connection: Connection) -> None:
         """Show messages until Ctrl-C, which ends the connection."""

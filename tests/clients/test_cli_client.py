@@ -9,6 +9,7 @@ import re
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from support.servers import Server, find_oracle, free_port, python_environment
 import streamd.embedded
 from streamd.client.connection import dial
 from streamd.client.place import BadUrlError, Place
+from streamd.embedded import EmbeddedCluster
 from streamd.shell.hints import Commands
 
 REQUESTS = [
@@ -155,6 +157,85 @@ def test_exit_status_tells_of_errors_when_asked(streamd_server: Server) -> None:
     assert run("-e", "PING", port=streamd_server.port).returncode == 0
 
 
+# --- Clusters ----------------------------------------------------------------------------------------------------------
+
+CLUSTER_LINES = """set foo 1
+get foo
+get bar
+get baz
+del foo
+mget foo bar
+incr {foo}n
+multi
+set foo 2
+exec
+get foo
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("options", [("--raw",), ("--no-raw",), ("-3", "--no-raw"), ("-3", "--raw")])
+def test_redirections_are_followed_and_shown_as_by_redis_cli(
+    streamd_cluster: EmbeddedCluster, options: tuple[str, ...]
+) -> None:
+    oracle = find_oracle()
+    assert oracle is not None
+    # A slot that is being moved, whose keys are asked for at both nodes.
+    with contextlib.ExitStack() as stack:
+        source, target = (
+            stack.enter_context(node.client(decode_responses=True)) for node in streamd_cluster.nodes[2:0:-1]
+        )
+        ids = [node.execute_command("CLUSTER MYID") for node in (source, target)]
+        slot = source.cluster("KEYSLOT", "foo")
+        said = []
+        for program in ([oracle.cli], [sys.executable, "-m", "streamd", "cli"]):
+            streamd_cluster.flush()
+            command = [*program, "-c", "-p", str(streamd_cluster.nodes[0].port), *options]
+            text = ""
+            for is_moving in (False, True):
+                if is_moving:
+                    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
+                    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
+                ran = subprocess.run(
+                    command, input=CLUSTER_LINES, capture_output=True, env=python_environment(), text=True
+                )
+                assert ran.returncode == 0, ran.stderr
+                text += ran.stdout
+                for node in (source, target):
+                    node.execute_command("CLUSTER SETSLOT", slot, "STABLE")
+            said.append(text)
+    assert said[0].count(f"-> Redirected to slot [{slot}] located at 127.0.0.1:{streamd_cluster.nodes[1].port}") > 1
+    assert said[1] == said[0]
+
+
+def test_a_request_of_the_command_line_is_redirected_silently(streamd_cluster: EmbeddedCluster) -> None:
+    for node in streamd_cluster.nodes:
+        assert run("-c", "SET", "foo", "1", port=node.port).stdout == b"OK\n"
+        assert run("-c", "--json", "GET", "foo", port=node.port).stdout == b'"1"\n'
+    moved = run("GET", "foo", port=streamd_cluster.nodes[0].port).stdout
+    assert moved.startswith(b"MOVED 12182 127.0.0.1:")
+
+
+def test_the_prompt_names_the_node_that_it_was_led_to(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    first, third = streamd_cluster.nodes[0].port, streamd_cluster.nodes[2].port
+    with at_prompt("-c", "-p", str(first), history=tmp_path / "history") as prompt:
+        prompt.until(f"127.0.0.1:{first}>".encode())
+        prompt.type(b"set foo 1\r")
+        prompt.until(f"-> Redirected to slot [12182] located at 127.0.0.1:{third}".encode())
+        prompt.until(f"127.0.0.1:{third}>".encode())
+        prompt.type(b"quit\r")
+        prompt.read_to_end()
+
+
+def test_the_node_of_a_redirection_that_does_not_answer_is_named(streamd_cluster: EmbeddedCluster) -> None:
+    dead = streamd_cluster.nodes[2].port
+    streamd_cluster.nodes[2].kill()
+    ran = run("-c", port=streamd_cluster.nodes[0].port, stdin="get foo\n")
+    assert ran.stdout.decode() == f"-> Redirected to slot [12182] located at 127.0.0.1:{dead}\n"
+    assert ran.stderr.decode() == f"Could not connect to 127.0.0.1:{dead}: Connection refused\n"
+    assert ran.returncode == 1
+
+
 def test_messages_are_shown_as_they_come(streamd_server: Server) -> None:
     command = [sys.executable, "-m", "streamd", "cli", "-p", str(streamd_server.port), "SUBSCRIBE", "c"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=python_environment()) as listening:
@@ -180,42 +261,59 @@ def test_hints_follow_the_words(streamd_server: Server) -> None:
     assert commands.rest_of(["nothing"]) == ""
 
 
-def test_the_prompt_completes_and_keeps_a_history_without_passwords(streamd_server: Server, tmp_path: Path) -> None:
+class Prompt:
+    """Our end of a terminal at which a prompt runs."""
+
+    def __init__(self, terminal: int, process: subprocess.Popen[bytes]) -> None:
+        self._terminal = terminal
+        self._process = process
+        self.said = b""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._terminal, keys)
+
+    def until(self, wanted: bytes) -> None:
+        """Read until a text has appeared."""
+        while wanted not in self.said:
+            assert select.select([self._terminal], [], [], 100)[0], f"no {wanted!r} in {self.said!r}"
+            self.said += os.read(self._terminal, 65536)
+
+    def read_to_end(self) -> None:
+        """It draws until it ends, and who does not read keeps it from that."""
+        with contextlib.suppress(OSError):
+            while select.select([self._terminal], [], [], 100)[0] and os.read(self._terminal, 65536):
+                pass
+        assert self._process.wait(100) == 0
+
+
+@contextlib.contextmanager
+def at_prompt(*arguments: str, history: Path) -> Iterator[Prompt]:
     pytest.importorskip("prompt_toolkit")
-    history = tmp_path / "history"
     env = python_environment() | {"STREAMD_CLI_HISTORY": str(history), "TERM": "xterm"}
     parent, child = open_terminal()
-    command = [sys.executable, "-m", "streamd", "cli", "-p", str(streamd_server.port)]
+    command = [sys.executable, "-m", "streamd", "cli", *arguments]
     with (
         subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=env) as process,
         contextlib.ExitStack() as kill_in_the_end,
     ):
         os.close(child)
         kill_in_the_end.callback(process.kill)
-        said = b""
-
-        def until(wanted: bytes) -> None:
-            nonlocal said
-            while wanted not in said:
-                assert select.select([parent], [], [], 100)[0], f"no {wanted!r} in {said!r}"
-                said += os.read(parent, 65536)
-
-        until(b">")
-        os.write(parent, b"xad\t")
-        until(b"XADD")
-        os.write(parent, b" readings 7-1 a b\r")
-        until(b'"7-1"')
-        os.write(parent, b"auth wrong\r")
-        until(b"(error)")
-        os.write(parent, b"quit\r")
-        while True:  # it draws until it ends, and who does not read keeps it from that
-            try:
-                if not select.select([parent], [], [], 100)[0] or not os.read(parent, 65536):
-                    break
-            except OSError:
-                break
-        assert process.wait(100) == 0
+        yield Prompt(parent, process)
     os.close(parent)
+
+
+def test_the_prompt_completes_and_keeps_a_history_without_passwords(streamd_server: Server, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with at_prompt("-p", str(streamd_server.port), history=history) as prompt:
+        prompt.until(b">")
+        prompt.type(b"xad\t")
+        prompt.until(b"XADD")
+        prompt.type(b" readings 7-1 a b\r")
+        prompt.until(b'"7-1"')
+        prompt.type(b"auth wrong\r")
+        prompt.until(b"(error)")
+        prompt.type(b"quit\r")
+        prompt.read_to_end()
     assert "XADD readings 7-1 a b" in history.read_text()
     assert "wrong" not in history.read_text()
 
