@@ -46,6 +46,14 @@ THRESHOLDS = (
         "SECONDS",
         "Report groups that need entries this much older than the last archived one.",
     ),
+    (
+        "skew",
+        "skew",
+        click.FloatRange(1),
+        "TIMES",
+        "Report a primary with more than this many times the mean of slots, memory or commands.",
+    ),
+    ("hot", "hot", click.FloatRange(0, 1), "SHARE", "Report a stream that gets more of a cluster's entries than this."),
 )
 """The options for the attributes of Thresholds: option, attribute, type, unit, help."""
 
@@ -114,6 +122,8 @@ def command(
     **thresholds: float,
 ) -> None:
     """Report the problems of a server (streamd, Redis 7.0 or newer, Valkey): one page of findings, worst first.
+
+    Of any node of a cluster: the problems of the whole cluster and of all its nodes.
 
     Each finding has a figure, the reason why it matters and the command that fixes it. Nothing is changed. The password
     may be in the URL, or in REDISCLI_AUTH. Exit status: 0 only notices, 1 warnings, 2 wrong command line,

@@ -17,7 +17,8 @@ from streamd.cli.one_line import say
 from streamd.client.place import Place
 from streamd.errors import StreamdError
 from streamd.watching.board import Board
-from streamd.watching.reading import Limits, Reader
+from streamd.watching.cluster_reading import reader_of
+from streamd.watching.reading import Limits
 from streamd.watching.tables import TABLES, render, shown_rows
 
 __all__ = ["command"]
@@ -76,7 +77,8 @@ def command(
 ) -> None:
     """Show the current activity of a server (streamd, Redis 7.0 or newer, Valkey): groups by lag, streams, consumers, commands.
 
-    Keys: 1 to 5 another table, < > r the order, / a filter, Enter opens a stream, a group, a pending entry, Esc goes back,
+    Of any node of a cluster: the streams of all primaries, and the table `nodes` with a row for each node.
+    Keys: 1 to 6 another table, < > r the order, / a filter, Enter opens a stream, a group, a pending entry, Esc goes back,
     Space pauses, q quits. The password may be in the URL, or in REDISCLI_AUTH. Exit status: 0 success, 1 no answer,
     2 wrong command line.
     """
@@ -95,7 +97,7 @@ def command(
                 shown = shown_rows(TABLES[table], board.rows(table), sort=sort, wanted=wanted)[:rows]
                 say("\n".join([*board.headlines(), "", *render(TABLES[table], shown)]))
             return
-        Reader(place, limits).close()  # so that what is wrong with it is said in one line
+        reader_of(place, limits).close()  # so that what is wrong with it is said in one line
     except StreamdError as error:
         raise click.ClickException(str(error)) from None
     try:
@@ -104,7 +106,7 @@ def command(
         raise click.ClickException(NO_SCREEN) from None
     end_with_terminal(sys.stdin.fileno())
     Top(
-        lambda: Board(Reader(place, limits)), interval_s=interval_s, table=table, sort=sort, wanted=wanted,
+        lambda: Board(reader_of(place, limits)), interval_s=interval_s, table=table, sort=sort, wanted=wanted,
     ).run()  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def end_with_terminal(fd: int) -> None:
 
 def look_twice(place: Place, limits: Limits, interval_s: float) -> Board:
     """A board with rates, whose connection is closed. Raises UnreachableError, ServerError."""
-    reader = Reader(place, limits)
+    reader = reader_of(place, limits)
     try:
         board = Board(reader)
         board.refresh()

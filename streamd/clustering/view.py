@@ -15,6 +15,7 @@ class NodeView:
     host, port  for clients
     primary_id  of a replica
     ranges      its slots, each range with both ends
+    config_epoch  in which it got them; of a replica, that of its primary
     """
 
     id: str
@@ -25,6 +26,7 @@ class NodeView:
     primary_id: str | None
     is_connected: bool
     ranges: tuple[tuple[int, int], ...]
+    config_epoch: int = 0
 
     @property
     def is_myself(self) -> bool:
@@ -52,7 +54,7 @@ def parse_nodes(text: str) -> dict[str, NodeView]:
     """The lines of CLUSTER NODES by ID."""
     found = {}
     for line in text.splitlines():
-        node_id, address, flags, primary, _, _, _, link, *slots = line.split()
+        node_id, address, flags, primary, _, _, epoch, link, *slots = line.split()
         ports = address.partition(",")[0]
         host, _, both = ports.rpartition(":")
         port, _, bus_port = both.partition("@")
@@ -60,7 +62,7 @@ def parse_nodes(text: str) -> dict[str, NodeView]:
         ranges = tuple(_parse_range(each) for each in slots if not each.startswith("["))
         found[node_id] = NodeView(
             node_id, host, int(port), int(bus_port or 0), frozenset(flags.split(",")),
-            None if primary == "-" else primary, link == "connected", ranges,
+            None if primary == "-" else primary, link == "connected", ranges, int(epoch),
         )  # fmt: skip
     return found
 

@@ -1,4 +1,4 @@
-"""The board of `streamd top`: the newest look at a server as a line of figures and tables, with rates since the look before."""
+"""The board of `streamd top`: the newest look at a server, or at all nodes of a cluster, as a line of figures and tables, with rates since the look before."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from streamd.printable import in_one_line
 from streamd.shell.showing import quoted
 from streamd.stream_state import age_s
 from streamd.watching.changes import change_of_group, change_of_stream
+from streamd.watching.cluster_reading import ClusterLook, ClusterReader, NodeLook
 from streamd.watching.findings import PLAIN, duration, number, per_second, size
 from streamd.watching.reading import Look, Reader, SlowCommand
-from streamd.watching.tables import Row, short_time
+from streamd.watching.tables import TABLES, Row, short_time
 
 __all__ = ["Board", "name_of"]
 
@@ -20,12 +21,13 @@ SLOW_LINES = 50
 PENDING = 200
 WORDS = 6
 """Words of a slow command that are shown."""
+FIGURES = [column.name for column in TABLES["nodes"].columns]
 
 
 class Board:
-    """What is shown of a server. `refresh` looks; all else is of the last look and costs nothing, but for `pending` and `entry`."""
+    """What is shown of a server, or of a cluster. `refresh` looks; all else is of the last look and costs nothing, but for `pending` and `entry`."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader | ClusterReader) -> None:
         self.reader = reader
         self.looks: list[Look] = []
         self._slow_commands: Sequence[SlowCommand] = ()
@@ -59,7 +61,7 @@ class Board:
             else "Valkey"
             if "valkey_version" in look.info
             else "Redis",
-            "role": "replica" if look.is_replica else "primary",
+            "role": role_of(look),
             "uptime_s": look.number("uptime_in_seconds"),
             "round_trip_s": look.round_trip_s,
             "commands_per_s": rate("total_commands_processed"),
@@ -176,6 +178,49 @@ class Board:
             )
         return found
 
+    def _nodes(self) -> list[Row]:
+        if isinstance(self.look, ClusterLook):
+            return [self._node(each) for each in self.look.nodes]
+        return [self._figures(self.looks[0], self.look) | {"node": str(self.reader.place), "role": role_of(self.look)}]
+
+    def _node(self, each: NodeLook) -> Row:
+        """A node of a cluster; one that does not answer has no figures."""
+        first = self.looks[0].find(each.node.id) if isinstance(self.looks[0], ClusterLook) else None
+        figures = dict.fromkeys(FIGURES)
+        if each.look is not None:
+            figures = self._figures(first.look if first and first.look else each.look, each.look)
+        serves = each.shard.primary
+        return figures | {
+            "node": str(each.node),
+            "role": "primary" if each.node.is_primary else "replica",
+            "state": each.node.health if each.look is not None else "no answer",
+            "slots": each.shard.slots if each.node.is_primary else 0,
+            "behind": None if each.node.is_primary or serves is None else max(0, serves.offset - each.node.offset),
+            "epoch": each.view[each.node.id].config_epoch if each.node.id in each.view else None,
+        }
+
+    def _figures(self, before: Look, look: Look) -> Row:
+        """What a node does; rates since an earlier look."""
+        seconds = look.at_s - before.at_s
+
+        def rate(name: str) -> float | None:
+            return max(0, look.number(name) - before.number(name)) / seconds if seconds > 0 else None
+
+        return dict.fromkeys(FIGURES) | {
+            "state": "online",
+            "keys": sum(
+                int(value[5:].partition(",")[0])
+                for name, value in look.info.items()
+                if name.startswith("db") and value.startswith("keys=")
+            ),
+            "used_memory": look.number("used_memory"),
+            "commands_per_s": rate("total_commands_processed"),
+            "input_bytes_per_s": rate("total_net_input_bytes"),
+            "output_bytes_per_s": rate("total_net_output_bytes"),
+            "cpu_share": rate_of_cpu(before, look),
+            "clients": look.number("connected_clients"),
+        }
+
     def _slow(self) -> list[Row]:
         now_s = self.look.now_ms // 1000
         return [
@@ -223,9 +268,15 @@ class Board:
     def as_dict(self) -> dict[str, Any]:
         return {
             **self.summary(),
-            **{name: self.rows(name) for name in ("streams", "groups", "consumers", "commands", "slow")},
+            **{name: self.rows(name) for name in ("streams", "groups", "consumers", "commands", "slow", "nodes")},
             "refused": self.look.refused,
         }
+
+
+def role_of(look: Look) -> str:
+    if isinstance(look, ClusterLook):
+        return f"a cluster of {len(look.nodes)} nodes"
+    return "replica" if look.is_replica else "primary"
 
 
 def name_of(value: bytes) -> str:

@@ -38,6 +38,8 @@ class Thresholds:
     slow_ms      of a command
     replica_s    how far a replica is behind, or how long ago it was heard of
     held_s       by how much a group's first unacknowledged entry is older than the last archived one
+    skew         of a primary of a cluster: its slots, memory or commands by the mean of all
+    hot          share of a cluster's entries that one stream gets
     """
 
     lag: int = 100
@@ -50,6 +52,8 @@ class Thresholds:
     slow_ms: float = 10.0
     replica_s: float = 10.0
     held_s: float = 3600.0
+    skew: float = 1.5
+    hot: float = 0.5
 
 
 @dataclass

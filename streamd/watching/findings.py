@@ -26,6 +26,7 @@ class Finding:
     fix      commands for `streamd cli` or `redis-cli`, and remarks behind `#`
     weight    within a kind and severity the greatest comes first
     values    the numbers, for programs
+    node      the node of a cluster that has it; empty: the server, or the whole cluster
     """
 
     severity: str
@@ -36,6 +37,7 @@ class Finding:
     fix: tuple[str, ...]
     weight: float = 0.0
     values: dict[str, Any] = field(default_factory=dict)
+    node: str = ""
 
 
 def word(value: bytes) -> str:

@@ -1,6 +1,6 @@
 """The screen of `streamd top`: the board's tables in a terminal, refreshed every few seconds. Needs textual.
 
-    1 ... 5, Tab    another table             < >  sort by the column before, or behind     r    the other way round
+    1 ... 6, Tab    another table             < >  sort by the column before, or behind     r    the other way round
     Enter           look into what is below   /    filter                                   Esc  back
     Space           stop refreshing, go on                                                  q    leave
 
@@ -33,7 +33,7 @@ MOST_ROWS = 500
 SHORTEST_NAME = 12
 PADDING, SCROLLBAR = 2, 2
 """Columns of the screen that textual adds: to each of a table, and beside it."""
-SHOWN_AT_ONCE = ("groups", "streams", "consumers", "commands", "slow")
+SHOWN_AT_ONCE = ("groups", "streams", "consumers", "commands", "slow", "nodes")
 """The tables that a key shows; `pending` is that of a group."""
 
 

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from streamd.watching.case import Case
 from streamd.watching.findings import Finding, counted, duration, number, per_second, size, word
 
-__all__ = ["SERVER_CHECKS"]
+__all__ = ["SERVER_CHECKS", "replication_lags"]
 
 SECOND_US = 1_000_000
 RECENT_S = 3600

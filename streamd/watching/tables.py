@@ -29,6 +29,7 @@ SHOW: dict[str, Callable[[Any], str]] = {
     "bytes": size,
     "seconds": duration,
     "short": short_time,
+    "share": lambda share: f"{100 * share:.0f} %",
 }
 
 
@@ -128,6 +129,17 @@ TABLES = {
             "slow",
             (Column("ago_s", "ago", "seconds"), Column("took_s", "took", "short"), text("command"), text("client")),
             "took_s", ("ago_s", "took_s", "command"),
+        ),
+        Table(
+            "nodes",
+            (
+                text("node"), text("role"), text("state"), Column("slots", "slots"), Column("keys", "keys"),
+                Column("used_memory", "memory", "bytes"), Column("commands_per_s", "commands/s", "rate"),
+                Column("input_bytes_per_s", "in/s", "bytes"), Column("output_bytes_per_s", "out/s", "bytes"),
+                Column("cpu_share", "CPU", "share"), Column("clients", "clients"), Column("behind", "behind", "bytes"),
+                Column("epoch", "epoch"),
+            ),
+            "node", ("node",),
         ),
     )
 }  # fmt: skip

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -111,11 +112,16 @@ PORTS = range(12_000, 32_000)
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody has. No other worker of pytest-xdist is given it, nor this one soon again."""
-    for port in itertools.islice(_ports(), len(PORTS)):
+    with _ports_lock:  # threads that start servers at once must not begin at the same port
+        ports = _ports()
+    for port in itertools.islice(ports, len(PORTS)):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no port is free")
+
+
+_ports_lock = threading.Lock()
 
 
 @functools.cache
