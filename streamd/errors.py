@@ -27,6 +27,7 @@ a test compares this list with the tree:
     console        inner_client, sessions
     importing      peers, run
     keyspace       commands: migration
+    partitions     partition_error, reading
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
     process        http_guard, listening
     replication    handshake

@@ -127,21 +127,24 @@ def test_a_core_joins_a_cluster_and_both_see_the_same(cluster: RealCluster) -> N
     myself = cluster.state.myself
 
     def is_known() -> bool:
-        nodes = cluster.state.nodes
-        return (
-            nodes[cluster.nodes[0].id].hostname == "host.example" and nodes[cluster.nodes[1].id].human_name == "second"
-        )
+        nodes = [cluster.state.nodes[node.id] for node in cluster.nodes]
+        shards = [node.call("CLUSTER", "MYSHARDID").encode() for node in cluster.nodes]
+        has_names = nodes[0].hostname == "host.example" and nodes[1].human_name == "second"
+        return has_names and [node.shard_id for node in nodes] == shards
 
-    eventually(is_known, what="the names")
+    eventually(is_known, what="the names and shards")
     for number, node in enumerate(cluster.nodes):
         mine = cluster.state.nodes[node.id]
         theirs = node.line(node.id)
         assert mine.config_epoch == int(theirs[6]) == number + 1
         assert f"{mine.ip}:{mine.port}@{mine.bus_port}" in theirs[1]
-        assert mine.shard_id == node.call("CLUSTER", "MYSHARDID").encode()
         assert node.line(myself.id)[1] == f"127.0.0.1:{myself.port}@{myself.bus_port}"
-    secrets = {decode(packet).extensions.secret for packet in cluster.peer.packets(PacketType.PING)} - {b""}
-    assert cluster.state.internal_secret == min(secrets)
+
+    def has_least_secret() -> bool:
+        secrets = {decode(packet).extensions.secret for packet in cluster.peer.packets(PacketType.PING)} - {b""}
+        return cluster.state.internal_secret in secrets and cluster.state.internal_secret == min(secrets)
+
+    eventually(has_least_secret, what="the secret of all")
     check_packets(cluster.peer, {PacketType.PING, PacketType.PONG})
 
 
