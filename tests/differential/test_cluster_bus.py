@@ -56,6 +56,13 @@ class RealNode:
         lines = (line.split() for line in self.call("CLUSTER", "NODES").splitlines())
         return next((words for words in lines if words[0] == node_id.decode()), [""] * 8)
 
+    def has_link_to(self, node_id: bytes) -> bool:
+        """Whether it has opened a link to a node, and has sent something on it."""
+        links = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in self.wire.call("CLUSTER", "LINKS").plain()]
+        return any(
+            link[b"direction"] == b"to" and link[b"node"] == node_id and b"w" not in link[b"events"] for link in links
+        )
+
     def flags(self, node_id: bytes) -> set[str]:
         return {*self.line(node_id)[2].split(",")}
 
@@ -82,6 +89,7 @@ class RealCluster:
         eventually(
             lambda: all("master" in node.flags(self.state.myself.id) for node in self.nodes), what="the same there"
         )
+        eventually(lambda: all(node.has_link_to(self.state.myself.id) for node in self.nodes), what="links from there")
 
     @property
     def state(self) -> State:

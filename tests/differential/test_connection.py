@@ -581,8 +581,8 @@ def test_info_has_the_fields_that_tools_read(pair: Pair, section: str) -> None:
 
 @pytest.mark.parametrize("sections", [(), ("all",), ("default",), ("everything",), ("server", "clients"), ("nosuch",)])
 def test_info_has_the_same_sections(pair: Pair, sections: tuple[str, ...]) -> None:
-    """`modules`, `hotkeys` and `keysizes` are there or not with what the server was built with and has seen."""
-    optional = {"modules", "hotkeys", "keysizes", "keyspace", "threads"}
+    """`modules`, `hotkeys` and `keysizes` are there or not with what the server was built with and has seen; `delivery` is of streamd alone."""
+    optional = {"modules", "hotkeys", "keysizes", "keyspace", "threads", "delivery"}
     replies = [wire.call("INFO", *sections) for wire in pair.wires]
     assert replies[0].kind == replies[1].kind
     if sections != ("nosuch",):

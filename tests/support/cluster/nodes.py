@@ -54,6 +54,16 @@ class Nodes(list[Node]):
         """Runs of slots by the ID of their owner, as a node sees them."""
         return {name: " ".join(words[8:]) for name, words in self.lines(node).items() if len(words) > 8}
 
+    def shards(self, node: Node) -> frozenset[frozenset[str]]:
+        """The running nodes as a node sees them, by shard: a node that knows others from gossip alone does not know their shards yet."""
+        found = node.call("CLUSTER", "SHARDS").plain()
+        if not isinstance(found, list):
+            return frozenset()
+        running = {self.id_of(each) for each in self.running}
+        nodes = ([dict(zip(flat[::2], flat[1::2], strict=True)) for flat in shard[3]] for shard in found)
+        groups = (frozenset(each[b"id"].decode() for each in members) & running for members in nodes)
+        return frozenset(group for group in groups if group)
+
     @property
     def running(self) -> list[Node]:
         return [node for node in self if node.is_running]
@@ -68,6 +78,7 @@ class Nodes(list[Node]):
             and all(len(self.lines(node)) >= len(running) for node in running)
             and all("handshake" not in self.ask(node, "CLUSTER", "NODES") for node in running)
             and all(self._is_linked(node) for node in running)
+            and len({self.shards(node) for node in running}) == 1
         )
 
     def _is_linked(self, node: Node) -> bool:
