@@ -124,7 +124,7 @@ def plan_history(
         raise OptionError("archive", "must name a folder")
     layout = Layout(options.archive)
     layout.check()
-    with connect(options.connection) as connection:
+    with connect(options.connection.live_only()) as connection:
         if options.fail_on_missing is not False:
             archived = set(archived_streams(layout)) if options.named_streams else ()
             refuse_missing(connection, [each for each in options.named_streams if each not in archived])
@@ -304,14 +304,14 @@ def read_history(options: SourceOptions, table: TableLayout) -> Iterator[pa.Reco
 
 def end_read(options: SourceOptions, reader: str) -> None:
     """Release the leases of a read before they expire. Spark does not report the end of a read; other callers know it."""
-    with connect(options.connection) as connection:
+    with connect(options.connection.live_only()) as connection:
         for stream in streams_of(options, Layout(options.archive or ""), connection):
             trying(connection, partial(release_lease, connection, stream, reader))
 
 
 def check_for_loss(options: SourceOptions, part: HotPart) -> None:
     """Raise DataLossError when entries of a part may have been trimmed since the read was planned."""
-    with connect(options.connection) as connection:
+    with connect(options.connection.live_only()) as connection:
         state = find_state(connection, part.stream)
         noted = trimmed_to(connection, part.stream)
     where = f"{part.stream!r}, {format_entry_id(part.low)} to {format_entry_id(part.high)}"

@@ -65,9 +65,21 @@ def read_entries(
     fetch_size: int = FETCH,
     batch_rows: int = BATCH,
     limit: int | None = None,
+    connection: Connection | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The entries with IDs in [low, high] as record batches, in order, over a connection of its own; `limit` of them at most."""
+    """The entries with IDs in [low, high] as record batches, in order; `limit` of them at most.
+
+    connection  the one to use; None: a connection of its own
+    """
     key = stream_key(stream)
     return read_range(
-        options, EntryDecoder(table, key), key, low, high, fetch_size=fetch_size, batch_rows=batch_rows, limit=limit
+        options,
+        EntryDecoder(table, key),
+        key,
+        low,
+        high,
+        fetch_size=fetch_size,
+        batch_rows=batch_rows,
+        limit=limit,
+        connection=connection,
     )

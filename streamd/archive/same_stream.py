@@ -122,7 +122,7 @@ def check_is_archived_stream(
 
 def live_faults(options: ConnectionOptions, layout: Layout, stream: str) -> list[str]:
     """What is wrong with the stream that a server has now, all of whose archived entries are compared; nothing when it has none."""
-    with connect(options) as connection:
+    with connect(options.live_only()) as connection:
         try:
             log = ManifestLog.read(layout, stream)
             check_is_archived_stream(connection, layout, log, depth="content", may_be_gone=True)
@@ -289,7 +289,8 @@ def check_entry(connection: Connection, stream: str, layout: Layout, log: Manife
 def check_all(connection: Connection, layout: Layout, log: ManifestLog, first: int, excused: Sequence[Range]) -> None:
     columns = ("id", "fields")
     archived = read_archived(layout, log.stream, first, log.boundary, columns, log=log)
-    held = read_entries(connection.options, log.stream, first, log.boundary, default_table(*columns))
+    own = connection if connection.is_only else None
+    held = read_entries(connection.options, log.stream, first, log.boundary, default_table(*columns), connection=own)
     try:
         count_gone(archived, without(held, excused), f"on {connection.place}")
     except VerifyError as error:

@@ -70,9 +70,11 @@ class Connection:
 
     place    the server, for messages
     options  those that it was opened with, by `connect`
+    is_only  it was inherited, and another one cannot be opened
     """
 
     options: ConnectionOptions
+    is_only = False
 
     def __init__(self, place: str, sock: socket.socket) -> None:
         self.place = place
@@ -370,8 +372,11 @@ def _greeted(
     try:
         _log_in(connection, username, password)
         if not is_sentinel:
-            # The name is optional; an access control list may forbid setting it.
-            connection.pipeline([("CLIENT", "SETNAME", options.client_name)], raise_errors=False)
+            # Both are optional: an access control list may forbid setting a name, and only streamd reads archives.
+            greeting: list[Request] = [("CLIENT", "SETNAME", options.client_name)]
+            if options.is_live_only:
+                greeting.append(("STREAMD.NOARCHIVE", "ON"))
+            connection.pipeline(greeting, raise_errors=False)
             if options.db:
                 connection.command("SELECT", options.db)
     except BaseException:

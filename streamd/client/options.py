@@ -290,6 +290,12 @@ class ConnectionOptions:
         "with Sentinels: attempts continue for at least this time, until a new primary is found",
     )
     client_name: str = option("clientName", text, "streamd-spark", "name of the connections in CLIENT LIST")
+    is_live_only: bool = False
+    """Reads are answered from the server's memory, not from an archive that it reads itself."""
+
+    def live_only(self) -> ConnectionOptions:
+        """The same, for programs that compare an archive with what the server holds."""
+        return dataclasses.replace(self, is_live_only=True)
 
     @classmethod
     def parse(cls, options: Options) -> ConnectionOptions:

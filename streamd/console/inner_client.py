@@ -15,6 +15,7 @@ from streamd.client.reply_reader import ReplyReader
 from streamd.client.reply_types import UNREAD
 from streamd.core.client import Client
 from streamd.core.host import Host
+from streamd.core.inner_line import Line, Peer
 from streamd.core.slices import Slices
 from streamd.errors import StreamdError
 from streamd.protocol.request_bytes import encode_request
@@ -23,7 +24,6 @@ from streamd.users.user import User
 
 __all__ = ["Connection", "GoneError", "Peer", "Reply", "Request"]
 
-Peer = tuple[str, int]
 Request = Sequence[bytes | str | int]
 Reply = Any
 AT_ONCE = 100
@@ -32,42 +32,6 @@ AT_ONCE = 100
 
 class GoneError(StreamdError):
     """The server has closed the connection; str() is what it said last, if anything."""
-
-
-class Line(asyncio.Transport):
-    """What the server writes to, for a client within its process."""
-
-    def __init__(self, connection: Connection, peer: Peer, local: Peer) -> None:
-        super().__init__({"peername": peer, "sockname": local})
-        self._connection = connection
-        self._is_closing = False
-
-    def write(self, data: Any) -> None:
-        if not self._is_closing:
-            self._connection.take(data)
-
-    def close(self) -> None:
-        self.abort()
-
-    def abort(self) -> None:
-        if not self._is_closing:
-            self._is_closing = True
-            self._connection.line_closed()
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered here: what the server writes has arrived."""
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        """Requests that were handed over wait in the client's parser."""
-
-    def resume_reading(self) -> None:
-        """See `pause_reading`."""
 
 
 class Connection:

@@ -49,6 +49,8 @@ cdef class Context:
     cdef public unsigned long long stream_node_max_entries
     cdef public unsigned long long stream_idmp_duration
     cdef public unsigned long long stream_idmp_maxsize
+    # Where streams have entries besides those in memory: a core.tiers.Tiers; None: nowhere.
+    cdef public object tiers
     cdef public bint has_xnack            # the readers of propagated commands know XNACK (rdb-form)
     cdef Frame frame(self)
     cdef int go_back(self, Frame frame) except -1

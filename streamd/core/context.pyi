@@ -49,6 +49,7 @@ class Context:
     client: Client
     config: Config
     parts: dict[type, Any]
+    tiers: Any
     stream_node_max_bytes: int
     stream_node_max_entries: int
     stream_idmp_duration: int

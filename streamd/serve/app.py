@@ -64,6 +64,7 @@ from streamd.serve.listeners import Listeners
 from streamd.serve.process import Process
 from streamd.serve.shutdown import Shutdown
 from streamd.serve.tls import make_context
+from streamd.tiered.tiered_reads import TieredReads
 from streamd.users.acl import Acl
 from streamd.values.hashes.hash_limits import HashLimits
 from streamd.values.lists.list_limits import ListLimits
@@ -86,7 +87,7 @@ CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Measurement, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, DeadLetters, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Maintenance, Failover, Scripts, Functions, Shutdown, Connections,
-    Listeners, Pause, Routing, Cluster, SlotMigrations, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
+    Listeners, Pause, Routing, Cluster, SlotMigrations, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, TieredReads, Traffic, Collector,
     Metrics, Console,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""

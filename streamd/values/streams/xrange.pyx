@@ -10,6 +10,7 @@ from streamd.engine.ids cimport StreamID
 from streamd.values.streams.arguments cimport argument, find_stream, parse_bound
 from streamd.values.streams.entry_replies cimport write_range
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_ranges cimport write_both_tiers
 
 from streamd.core.spec import KeysAt, command, integer, key, optional, string
 from streamd.errors import OptionSyntaxError
@@ -52,6 +53,7 @@ def xrevrange(Context ctx not None, list args not None):
 cdef int answer_range(Context ctx, list args, bint reverse) except -1:
     cdef StreamID first, last
     cdef Stream stream
+    cdef bytes name
     cdef Py_ssize_t i
     cdef long long count = -1
     cdef bint is_limited = False
@@ -62,11 +64,12 @@ cdef int answer_range(Context ctx, list args, bint reverse) except -1:
             raise OptionSyntaxError()
         count = require_int64(argument(args, i + 1))
         is_limited = True
-    stream = find_stream(ctx, argument(args, 1))
+    name = argument(args, 1)
+    stream = find_stream(ctx, name)
     if stream is None:
         ctx.reply.array_header(0)
     elif is_limited and count <= 0:
         ctx.reply.null_array()
-    else:
+    elif ctx.tiers is None or not write_both_tiers(ctx, args, name, stream, first, last, reverse, count):
         write_range(ctx.reply, stream, first, last, reverse, count)
     return 0

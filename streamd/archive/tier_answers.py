@@ -1,0 +1,286 @@
+"""Answers to a server whose clients read below the first entry in memory: archived entries, or why there are none to be had.
+
+Each answer begins with the question whether the server's stream is the archived one, by the rule that trims follow (same_stream.py). What
+was found is kept, and stands as long as the manifests are the same, the key has the same stream, nothing was loaded into it, and additions,
+trims and deletions alone can have led from its state of then to the present one; each time, its growth and its gaps are looked at again.
+
+    1. up to which ID archivers have trimmed    2. the manifests    3. is it the stream, without a gap?    4. the rows
+
+In this order: whatever has been trimmed by 1 is named by the manifests of 2, or this archive does not have it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamd.archive.archive_errors import ArchiveError, CorruptArchiveError, IncarnationError, MissingFileError
+from streamd.archive.boundary import can_have_become, check_incarnation, find_gap
+from streamd.archive.layout import Layout
+from streamd.archive.live_stream import has_entry, need_state
+from streamd.archive.lock import trimmed_to
+from streamd.archive.manifest import Manifest
+from streamd.archive.manifest_log import LOOKS, ManifestLog
+from streamd.archive.origin import check_identity, replaced_by
+from streamd.archive.parquet import bounds_within
+from streamd.archive.row_group_cache import RowGroupCache
+from streamd.archive.same_stream import check_is_archived_stream
+from streamd.client.client_errors import DataLossError
+from streamd.client.connection import Connection
+from streamd.client.key_names import stream_name
+from streamd.client.points import format_entry_id, parse_entry_id, unpack_id
+from streamd.client.stream_info import StreamInfo
+from streamd.client.tier_frames import TierAnswer, TierQuestion
+from streamd.errors import StreamdError
+from streamd.printable import key_in_one_line
+
+__all__ = ["TierAnswers"]
+
+SPARE = 1000
+"""Rows above the question's limit: what is trimmed until the reply is written need not be asked for again."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of a stream that was found to be the archived one: when, and as what."""
+
+    incarnation: int
+    manifest: tuple[int, str]
+    replaced: bytes
+    state: StreamInfo
+
+
+class TooLargeError(ArchiveError):
+    """The reply would be larger than the server accepts."""
+
+
+class TierAnswers:
+    """The answers from one archive.
+
+    place        its folder, or its URL
+    cache_bytes  what to keep of row groups
+    """
+
+    def __init__(self, place: str, cache_bytes: int) -> None:
+        self._place = place
+        self._cache = RowGroupCache(cache_bytes)
+        self._id: str | None = None
+        self._logs: dict[str, ManifestLog] = {}
+        self._verdicts: dict[tuple[int, str], Verdict] = {}
+
+    def answer(self, asked: TierQuestion, connection: Connection) -> TierAnswer:
+        try:
+            if asked.db:
+                connection.command("SELECT", asked.db)
+            return self._answer(asked, connection)
+        except (StreamdError, OSError, ValueError, pa.ArrowException) as error:
+            return TierAnswer(error=" ".join(str(error).split()) or type(error).__name__)
+
+    def _answer(self, asked: TierQuestion, connection: Connection) -> TierAnswer:
+        layout, stream = self._layout(), stream_name(asked.key)
+        for look in range(LOOKS):
+            trimmed = trimmed_to(connection, stream)
+            log = self._read_log(layout, stream)
+            if trimmed is not None and parse_entry_id(trimmed) > log.boundary:
+                raise ArchiveError(
+                    f"{key_in_one_line(stream)} is trimmed up to {trimmed}, and archived here only up to "
+                    f"{format_entry_id(log.boundary)}: it is archived elsewhere, and what was trimmed then is not here"
+                )
+            if log.last is None:
+                return TierAnswer(low=asked.first, high=asked.last, facts=facts_of(log))
+            try:
+                state = self._check(asked, connection, layout, log, log.last)
+                if not asked.count:
+                    return TierAnswer(boundary=log.boundary, live_limit=limit_of(state), facts=facts_of(log))
+                return self._rows(asked, layout, log, state)
+            except (MissingFileError, DataLossError, IncarnationError):
+                # An archiver may have published meanwhile, and trimmed, or replaced files.
+                if look + 1 == LOOKS or self._read_log(layout, stream).sequence == log.sequence:
+                    raise
+        raise AssertionError
+
+    # --- The archive -------------------------------------------------------------------------------------------------
+
+    def _layout(self) -> Layout:
+        layout = Layout(self._place)
+        found = layout.id
+        if found != self._id:
+            self._cache.clear()
+            self._logs.clear()
+            self._verdicts.clear()
+            self._id = found
+        return layout
+
+    def _read_log(self, layout: Layout, stream: str) -> ManifestLog:
+        known = self._logs.get(stream)
+        if known is not None and known.last is not None and not is_unchanged(known, known.last):
+            # Manifests do not change: another copy of this archive has taken its place.
+            self._cache.clear()
+            self._logs.clear()
+            self._verdicts.clear()
+            known = None
+        log = ManifestLog.read(layout, stream, known=known)
+        self._logs[stream] = log
+        return log
+
+    # --- The stream --------------------------------------------------------------------------------------------------
+
+    def _check(
+        self, asked: TierQuestion, connection: Connection, layout: Layout, log: ManifestLog, last: Manifest
+    ) -> StreamInfo:
+        """The state of the server's stream. Raises IncarnationError, DataLossError."""
+        known = self._verdicts.get((asked.db, log.stream))
+        replaced = replaced_by(connection, log.stream)
+        state = need_state(connection, log.stream)
+        manifest = (last.sequence, last.run)
+        if (
+            known is not None
+            and (known.incarnation, known.manifest, known.replaced) == (asked.incarnation, manifest, replaced)
+            and can_have_become(known.state, state)
+        ):
+            check_incarnation(state, last)
+            check_identity(connection, log)
+            is_there = last.next_id is not None and has_entry(connection, log.stream, last.next_id)
+            gap = find_gap(state, last, next_is_there=is_there)
+            if gap is None or not gap.is_certain:
+                return state
+        own = check_is_archived_stream(connection, layout, log)
+        state = own.need_state()
+        self._verdicts[asked.db, log.stream] = Verdict(asked.incarnation, manifest, own.replaced, state)
+        return state
+
+    # --- The rows ----------------------------------------------------------------------------------------------------
+
+    def _rows(self, asked: TierQuestion, layout: Layout, log: ManifestLog, state: StreamInfo) -> TierAnswer:
+        high = min(asked.last, log.boundary)
+        limit = min(max(asked.limit, limit_of(state)), high)
+        rows = Rows(asked.max_bytes)
+        if asked.is_reverse:
+            spare = list(self._slices(layout, log, limit + 1, high, SPARE, is_reverse=False))
+            if sum(each.num_rows for each in spare) == SPARE:
+                high = last_id(spare[-1])
+            for each in reversed(spare):
+                rows.add(each, is_reverse=True)
+            low, most = asked.first, asked.count
+            for each in self._slices(layout, log, asked.first, limit, most, is_reverse=True):
+                rows.add(each, is_reverse=True)
+                most -= each.num_rows
+            if asked.count > 0 and most == 0:
+                low = rows.last
+            return rows.answer(log.boundary, limit_of(state), low, high)
+        left = asked.count
+        for each in self._slices(layout, log, asked.first, limit, left, is_reverse=False):
+            rows.add(each)
+            left -= each.num_rows
+        if asked.count > 0 and left == 0:
+            return rows.answer(log.boundary, limit_of(state), asked.first, rows.last)
+        most = SPARE if left < 0 else min(SPARE, left)
+        for each in self._slices(layout, log, max(asked.first, limit + 1), high, most, is_reverse=False):
+            rows.add(each)
+            most -= each.num_rows
+        return rows.answer(log.boundary, limit_of(state), asked.first, high if most else rows.last)
+
+    def _slices(
+        self, layout: Layout, log: ManifestLog, low: int, high: int, most: int, *, is_reverse: bool
+    ) -> Iterator[pa.Table]:
+        """The archived rows with IDs in [low, high], at most `most` (-1: all): pieces in the order of the walk, each ascending."""
+        if low > high:
+            return
+        groups = [
+            (file, at)
+            for file in log.files
+            if file.last >= low and file.first <= high
+            for at, group in enumerate(file.row_groups)
+            if group.last >= low and group.first <= high
+        ]
+        for file, at in reversed(groups) if is_reverse else groups:
+            if most == 0:
+                return
+            table = self._cache.read(layout.root, file, at)
+            start, stop = bounds_within(table.column("id"), low, high)
+            if most > 0:
+                start, stop = (max(start, stop - most), stop) if is_reverse else (start, min(stop, start + most))
+                most -= stop - start
+            if stop > start:
+                yield table.slice(start, stop - start)
+
+
+class Rows:
+    """Entries as elements of a RESP array, and where each of them ends."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._index = array("Q")
+
+    def add(self, table: pa.Table, *, is_reverse: bool = False) -> None:
+        for batch in table.to_batches():
+            rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            for text, fields in reversed(list(rows)) if is_reverse else rows:
+                self._add_row(text.encode(), fields)
+
+    def _add_row(self, entry_id: bytes, fields: list[dict[str, bytes]]) -> None:
+        pieces = [b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(entry_id), entry_id, 2 * len(fields))]
+        for pair in fields:
+            field, value = pair["field"], pair["value"]
+            pieces.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value))
+        piece = b"".join(pieces)
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._max_bytes:
+            raise TooLargeError(
+                f"the archived part of the reply is larger than stream-archive-max-reply ({self._max_bytes} bytes); use COUNT"
+            )
+        self._index.extend((*unpack_id(parse_entry_id(entry_id)), self._size))
+
+    @property
+    def last(self) -> int:
+        """The ID of the row that was added last."""
+        return self._index[-3] << 64 | self._index[-2]
+
+    def answer(self, boundary: int, live_limit: int, low: int, high: int) -> TierAnswer:
+        return TierAnswer(
+            boundary=boundary,
+            live_limit=live_limit,
+            low=low,
+            high=high,
+            rows=self._index.tobytes(),
+            data=b"".join(self._pieces),
+        )
+
+
+def is_unchanged(log: ManifestLog, last: Manifest) -> bool:
+    """Whether the last manifest that was read is still there, and the same; archivers never remove the last one."""
+    try:
+        found = Manifest.from_bytes(log.path(last.sequence).read_bytes(), log.stream)
+    except FileNotFoundError:
+        raise CorruptArchiveError(f"{log.path(last.sequence)} is missing") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptArchiveError(f"{log.path(last.sequence)} is not a valid manifest here: {error}") from error
+    return (found.run, found.token, found.high) == (last.run, last.token, last.high)
+
+
+def last_id(table: pa.Table) -> int:
+    return parse_entry_id(table.column("id")[table.num_rows - 1].as_py())
+
+
+def limit_of(state: StreamInfo) -> int:
+    """The ID before the first entry in memory; the last ID if there is none."""
+    return state.last_generated if state.first_entry is None else state.first_entry - 1
+
+
+def facts_of(log: ManifestLog) -> dict[str, int | str]:
+    """What STREAMD.HISTORY shows."""
+    files = log.files
+    return {
+        "entries": log.rows,
+        "first-id": format_entry_id(files[0].first) if files else "",
+        "last-id": format_entry_id(files[-1].last) if files else "",
+        "boundary": format_entry_id(log.boundary),
+        "files": len(files),
+        "bytes": sum(each.size for each in files),
+    }

@@ -1,0 +1,116 @@
+"""What a server and a process that reads the archive for it say to each other, over one socket.
+
+    frame       kind (1 byte), length of the payload (4 bytes, big-endian), payload
+
+    to the reader   ASK      a TierQuestion
+                    REPLIES  bytes that the server answers to the reader's own requests
+    from it         READY    it can read; with a text: it cannot, and why
+                    REQUESTS bytes of requests to the server, as of any client
+                    ANSWER   a TierAnswer: the end of the question
+
+A reader answers one question at a time. Its requests to the server are those that decide whether the stream is the archived one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["ANSWER", "ASK", "READY", "REPLIES", "REQUESTS", "Frames", "TierAnswer", "TierQuestion", "frame"]
+
+ASK, REPLIES, READY, REQUESTS, ANSWER = b"?", b"<", b"!", b">", b"="
+HEAD = 5
+
+
+def frame(kind: bytes, payload: bytes | bytearray | memoryview = b"") -> bytes:
+    return b"".join((kind, len(payload).to_bytes(4, "big"), payload))
+
+
+class Frames:
+    """Bytes in, frames out."""
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._unread += data
+
+    def next(self) -> tuple[bytes, bytes] | None:
+        """Kind and payload of the next frame; None when more bytes are needed."""
+        found = self._unread
+        if len(found) < HEAD:
+            return None
+        end = HEAD + int.from_bytes(found[1:HEAD], "big")
+        if len(found) < end:
+            return None
+        kind, payload = bytes(found[:1]), bytes(memoryview(found)[HEAD:end])
+        del found[:end]
+        return kind, payload
+
+
+@dataclass(frozen=True)
+class TierQuestion:
+    """Which archived entries a server needs.
+
+    key          of the stream, in database `db`
+    incarnation  changes when another stream takes the place of the key
+    first, last  IDs; both inclusive
+    limit        the last ID at or below which entries may have left memory
+    count        how many entries at or below that are needed, at most; -1: all; 0: none, but `facts`
+    max_bytes    of the reply
+    """
+
+    key: bytes
+    db: int
+    incarnation: int
+    first: int = 0
+    last: int = 0
+    limit: int = 0
+    is_reverse: bool = False
+    count: int = 0
+    max_bytes: int = 0
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({**self.__dict__, "key": self.key.hex()}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TierQuestion:
+        found = json.loads(data)
+        return cls(**{**found, "key": bytes.fromhex(found["key"])})
+
+
+@dataclass(frozen=True)
+class TierAnswer:
+    """Archived entries of a range, or why they cannot be read.
+
+    error       empty: there is none
+    boundary    what is at or below this ID is archived; 0: nothing is
+    live_limit  the ID before the first entry in memory when the stream was compared; the last ID if there was none
+    low, high   the entries of the range with IDs in [low, high] are complete
+    rows        for each entry `ms`, `seq` and where it ends in `data`, as native 64-bit numbers
+    data        the entries as elements of a RESP array
+    facts       what is archived of the stream
+    """
+
+    error: str = ""
+    boundary: int = 0
+    live_limit: int = 0
+    low: int = 0
+    high: int = 0
+    rows: bytes | memoryview = b""
+    data: bytes | memoryview = b""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        head = {name: value for name, value in self.__dict__.items() if name not in ("rows", "data")}
+        line = json.dumps({**head, "rows": len(self.rows)}).encode()
+        return b"".join((line, b"\n", self.rows, self.data))
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> TierAnswer:
+        end = payload.index(b"\n")
+        head = json.loads(payload[:end])
+        size = head.pop("rows")
+        rest = memoryview(payload)[end + 1 :]
+        return cls(**head, rows=rest[:size], data=rest[size:])

@@ -1,0 +1,1 @@
+"""Tiered storage: reads of a stream reach from memory into its archive."""
