@@ -23,7 +23,7 @@ cdef class Database(Accesses):
     cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
     cdef public bint holds_expired        # True in CLIENT PAUSE, on a replica: expired keys are missing, removed later
     cdef public set own_expiries          # keys whose expiry is not the primary's, on a writable replica; else None
-    cdef readonly set reserved            # keys that begin with RESERVED, not to be changed by others; None: there are none
+    cdef readonly set reserved            # keys that begin with RESERVED, not to be changed by others; or None
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
     cdef readonly long long object_bytes  # of memory for records, keys and values, as far as their types weigh them
     cdef Py_ssize_t *sizes                # owned: for each type by number, its values in SIZE_CLASSES, see size_class

@@ -82,7 +82,7 @@ cdef KeyspaceListener NOBODY = KeyspaceListener()
 cdef bytes RESERVED_PREFIX = b"streamd:rules:"
 
 RESERVED = RESERVED_PREFIX
-"""How the keys begin whose values the server reads itself, however they came: set, loaded, restored, renamed, copied."""
+"""How the keys begin whose values the server reads itself, however they came: set, loaded, restored, renamed."""
 
 
 cdef inline bint is_reserved(KeyRecord record) noexcept:
