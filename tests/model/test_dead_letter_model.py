@@ -91,11 +91,11 @@ class DeadLettersAgainstDict(RuleBasedStateMachine):
     @rule(start=st.integers(0, 5), count=st.integers(1, 5))
     def claim_by_scan(self, start: int, count: int) -> None:
         _, entries, _ = run(self.ctx, "XAUTOCLAIM", "s", "g", "b", 0, f"{start}-0", "COUNT", count)
-        got = []
-        for entry in sorted(self.pending):
+        got: list[int] = []
+        for entry in [each for each in sorted(self.pending) if each >= start][: 10 * count]:  # as many are looked at
             if len(got) == count:
                 break
-            if entry >= start and self.deliver(entry):
+            if self.deliver(entry):
                 got.append(entry)
         assert [entry[0] for entry in entries] == [b"%d-0" % each for each in got]
 
