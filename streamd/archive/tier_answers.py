@@ -1,4 +1,4 @@
-"""Answers to a server whose clients read below the first entry in memory: archived entries, or why there are none to be had.
+"""Answers to a server whose clients read below the first entry in memory: archived entries, or the reason why they cannot be read.
 
 Each answer begins with the question whether the server's stream is the archived one, by the rule that trims follow (same_stream.py). What
 was found is kept, and stands as long as the manifests are the same, the key has the same stream, nothing was loaded into it, and additions,
@@ -269,7 +269,7 @@ def last_id(table: pa.Table) -> int:
 
 
 def limit_of(state: StreamInfo) -> int:
-    """The ID before the first entry in memory; the last ID if there is none."""
+    """The ID before the first entry in memory; the last ID of an empty stream."""
     return state.last_generated if state.first_entry is None else state.first_entry - 1
 
 

@@ -67,7 +67,7 @@ def parse_shards(reply: Sequence[Any], asked: Place) -> list[Shard]:
 
 
 def parse_node(told: dict[str, Any], asked: Place) -> ShardNode:
-    # A node that does not know its own address, or is told not to name it, is the one that was asked.
+    # A node that does not know its own address, or must not name it, is the one that was asked.
     host = as_text(told.get("endpoint") or told.get("ip") or b"")
     port = told.get("tls-port" if asked.is_tls else "port") or asked.port
     place = replace(asked, host=host if host not in ("", "?") else asked.host, port=int(port), unix_path=None)

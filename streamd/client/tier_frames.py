@@ -84,7 +84,7 @@ class TierQuestion:
 class TierAnswer:
     """Archived entries of a range, or why they cannot be read.
 
-    error       empty: there is none
+    error       empty on success
     boundary    what is at or below this ID is archived; 0: nothing is
     live_limit  the ID before the first entry in memory when the stream was compared; the last ID if there was none
     low, high   the entries of the range with IDs in [low, high] are complete

@@ -1,4 +1,4 @@
-"""Announcing: connections that have asked (`clients/maintenance.py`) are told of hand-overs, and of slots that move.
+"""Announcing: connections that have asked (`clients/maintenance.py`) are notified of hand-overs, and of slots that move.
 
     FAILING_OVER, FAILED_OVER                a replica of this primary takes over
     SMIGRATING number ranges                 slots begin to move away

@@ -23,7 +23,7 @@ class TierRange:
     value       as it is now
     first       the lowest ID, `last` the highest
     count       how many entries at most; -1: all
-    live_limit  the ID before the first entry in memory; the last ID if there is none
+    live_limit  the ID before the first entry in memory; the last ID of an empty stream
     trimmed     up to which ID archivers have trimmed, perhaps around entries that are still in memory; 0: they have not
     """
 

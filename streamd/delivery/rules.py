@@ -186,7 +186,7 @@ def stream_of_rules(key: bytes) -> bytes | None:
 
 
 def read_rules(db: Database, stream: bytes) -> dict[bytes, GroupRule]:
-    """The rules of a stream by group, none if there are none; ValueError if what is there does not parse."""
+    """The rules of a stream by group; empty without rules. Raises ValueError if the stored text does not parse."""
     if not db.reserved:
         return {}
     value = db.peek(key_of_rules(stream))

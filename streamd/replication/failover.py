@@ -7,7 +7,7 @@ If the replica does not get there in time, or refuses, this server stays the pri
 replica has. Behaviour: Redis 8.6.
 
 Connections that have asked for announcements (`clients/maintenance.py`) lose no request: what they have sent and was not executed is
-never answered with READONLY. They are told where the primary is and closed, and send it again there.
+never answered with READONLY. They get the address of the primary, are closed, and send the request again there.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ ATTEMPTS = 10
 class Wait:
     """A client that waits for an answer.
 
-    record    the client's Blocked record, by which another wait of the same client is told from this one
+    record    the client's Blocked record, which distinguishes this wait of the client from later ones
     wanted    the range, and the stream as it was when the question was put; None: only facts are asked for
     """
 

@@ -5,7 +5,7 @@
           archived             | in memory
 
 Nothing is known here of archives: `ctx.tiers` (core/tiers.py) returns the archived entries as bytes of a reply, and the
-border, which is decided anew when the reply is written: between two commands nothing changes the stream. Whatever is
+border, which is decided again when the reply is written: between two commands nothing changes the stream. Whatever is
 at or below the border comes from the archive, even if it is in memory too, since a trim may have left entries that a
 group needs and removed others around them; whatever is above it comes from memory.
 """
@@ -96,7 +96,7 @@ cdef int64_t write_live(
 
 
 cdef StreamID live_limit(Stream stream) noexcept:
-    """The ID before the first entry in memory; the last ID if there is none."""
+    """The ID before the first entry in memory; the last ID of an empty stream."""
     cdef StreamID limit = stream.last_id
     if stream.length:
         limit = stream.first_id

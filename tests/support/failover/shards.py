@@ -312,6 +312,20 @@ def _migrate_to_one_alone(shards: Shards, victim: Node, chance: random.Random) -
     return ""
 
 
+def _move_by_hand(shards: Shards, victim: Node, chance: random.Random) -> str:
+    """SETSLOT and MIGRATE, as redis-cli moves slots; the new owner dies as soon as it is one."""
+    target = _find_target(shards, victim)
+    source_id, target_id = shards.nodes.id_of(victim), shards.nodes.id_of(target)
+    target.must("CLUSTER", "SETSLOT", str(SLOT), "IMPORTING", source_id)
+    victim.must("CLUSTER", "SETSLOT", str(SLOT), "MIGRATING", target_id)
+    while keys := victim.must("CLUSTER", "GETKEYSINSLOT", str(SLOT), "100").plain():
+        victim.must("MIGRATE", "127.0.0.1", str(target.port), "", "0", "10000", "KEYS", *keys)
+    for node in (target, victim):
+        node.must("CLUSTER", "SETSLOT", str(SLOT), "NODE", target_id)
+    target.kill()
+    return ""
+
+
 def _migrate_and_kill(which: str) -> Callable[[Shards, Node, random.Random], str]:
     def strike(shards: Shards, victim: Node, chance: random.Random) -> str:
         """The same, and a node dies somewhere in it."""
@@ -345,6 +359,7 @@ SHARD_FAULTS = {
         Move("kill replica", _kill_replica),
         Move("migration", _migrate),
         Move("migration, target dies", _migrate_and_kill("target")),
+        Move("moved by hand, target dies", _move_by_hand),
         Move("migration to one alone", _migrate_to_one_alone),
         Move("migration, source dies", _migrate_and_kill("source")),
     )
