@@ -108,6 +108,21 @@ def test_in_a_cluster_both_keys_are_in_one_slot(new_streamd: StartServer) -> Non
         assert wire.call("GET", key_of_rules(b"a}{s}")).value == b"GROUP g DEADLETTER {s}dead"
 
 
+def test_a_rule_that_was_written_by_hand_reaches_no_other_slot(new_streamd: StartServer) -> None:
+    with new_streamd(cluster_enabled="yes").connect() as wire:
+        wire.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: b"cluster_state:ok" in wire.call("CLUSTER", "INFO").value)
+        wire.call("XADD", "s", "1-1", "f", "v")
+        wire.call("XGROUP", "CREATE", "s", "g", "0")
+        wire.call("SET", key_of_rules(b"s"), "GROUP g DEADLETTER dead")
+        wire.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+        assert wire.call("XNACK", "s", "g", "FATAL", "IDS", 1, "1-1") == Reply(":", 1)
+        assert wire.call("EXISTS", "dead").value == 0
+        assert wire.call("XPENDING", "s", "g").value[0].value == 1
+        error = b"CROSSSLOT The dead-letter stream is in another slot"
+        assert error in [each.value for each in wire.call("STREAMD.GROUP", "GET", "s", "g").value]
+
+
 # --- After kills -------------------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,7 @@ from streamd.values.streams.stream cimport Stream
 from streamd.delivery.failures import Place, may_store, state_of
 from streamd.delivery.rules import find_rule
 from streamd.errors import OUT_OF_MEMORY, CommandError, WrongTypeError
+from streamd.keyspace.hash_slot import slot_of
 
 __all__ = ["DeadLetterBox"]
 
@@ -73,6 +74,8 @@ cdef class DeadLetterBox:
         cdef bint is_new = value is None
         if value is not None and type(value) is not Stream:
             raise WrongTypeError()
+        if ctx.config.cluster_enabled and slot_of(self.dead_letter) != slot_of(self.key):
+            raise CommandError("CROSSSLOT The dead-letter stream is in another slot")     # the rule was written by hand
         if not may_store(ctx):
             raise CommandError(OUT_OF_MEMORY)
         target = new_stream(ctx) if is_new else <Stream>value

@@ -13,8 +13,7 @@ from streamd.engine.ids cimport StreamID
 from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     DeleteOptions, find_group, find_stream, hold_effects, id_text, ids_in, no_such_key_or_group, note_change,
-    number_text,
-    parse_delete, propagate_unowned, require_ids,
+    number_text, parse_delete, propagate_unowned, require_ids,
 )
 from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
 from streamd.values.streams.group cimport Group
