@@ -29,7 +29,8 @@ class Reader:
     consumer, lease_s, count, start  see `Reading`
 
     Entries of a part are handled in order, and by one reader at a time; those that a reader had not acknowledged when it lost the part,
-    once more by the next one.
+    once more by the next one. A reader whose process is stopped in the middle of a batch, for longer than the lease, goes on with that batch
+    while the next one handles it, too.
     """
 
     def __init__(
