@@ -20,7 +20,7 @@
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
 
-    archive        archive_errors, service
+    archive        archive_errors, service, tier_answers, tier_reader
     client         client_errors, place
     cluster        bus: nodes_conf, packets; migration: target
     clustering     cluster_error
