@@ -171,7 +171,7 @@ class Archiver:
     ) -> None:
         self.layout = Layout(path)
         self.options = dict(options)
-        self.reads = self.control = ConnectionOptions.parse(options).live_only()
+        self.reads = self.control = ConnectionOptions.parse_one_server(options).live_only()
         self.settings = settings
         self.disk = disk or disk_for(self.layout.root)
         self.hook = hook

@@ -122,6 +122,7 @@ def plan_history(
     """
     if options.archive is None:
         raise OptionError("archive", "must name a folder")
+    options.connection.refuse_cluster("archives")
     layout = Layout(options.archive)
     layout.check()
     with connect(options.connection.live_only()) as connection:

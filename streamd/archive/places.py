@@ -44,7 +44,7 @@ def find_places(options: Mapping[str, str], primary: str | None = None) -> Place
     primary  URL of the primary; None: as the replica says
     Raises ArchiveError when the one is no replica of the other, UnreachableError, OptionError.
     """
-    reads = ConnectionOptions.parse(options).live_only()
+    reads = ConnectionOptions.parse_one_server(options).live_only()
     with connect(reads) as connection:
         master = master_of(connection)
         if master is None:
@@ -54,7 +54,7 @@ def find_places(options: Mapping[str, str], primary: str | None = None) -> Place
         dataset = dataset_of(connection)
     if primary is not None:
         others = {name: value for name, value in options.items() if name.lower() not in ADDRESS_OPTIONS}
-        control = ConnectionOptions.parse({**others, "url": primary}).live_only()
+        control = ConnectionOptions.parse_one_server({**others, "url": primary}).live_only()
     else:
         control = at(reads, master)
     for _ in range(MOST_LINKS):

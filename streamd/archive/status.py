@@ -68,7 +68,7 @@ def read_status(path: str, options: Mapping[str, str] | None, streams: list[str]
     layout.check()
     found = [of_archive(layout, stream) for stream in streams or archived_streams(layout)]
     if options is not None:
-        with connect(ConnectionOptions.parse(options).live_only()) as connection:
+        with connect(ConnectionOptions.parse_one_server(options).live_only()) as connection:
             for status, log in found:
                 ask_server(connection, status, log)
     return [status for status, _ in found]

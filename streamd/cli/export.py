@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from streamd.client.connection import Connection
     from streamd.client.options import ConnectionOptions
+    from streamd.client.stream_info import StreamInfo
 
 __all__ = ["command"]
 
@@ -50,7 +51,6 @@ def command(
         raise click.UsageError("give either STREAM... or --pattern")
     options = collect_options(server)
     with errors_in_one_line():
-        from streamd.archive.live_stream import need_state
         from streamd.client.connection import connect
         from streamd.client.options import ConnectionOptions
 
@@ -60,7 +60,7 @@ def command(
             if not names:
                 raise click.ClickException(f"no stream matches {pattern}")
             if to == "-":
-                to_pipe(connection, place, names, form or "json")
+                to_pipe(place, names, form or "json")
                 return
             known = format_of(to)
             if known is None and form is None and Path(to).suffix and not to.endswith(os.sep) and not Path(to).is_dir():
@@ -78,11 +78,11 @@ def command(
             if not replaces:
                 refuse_files(paths)
             for name in names:
-                need_state(connection, name)
+                state_of(place, name)
             if is_folder:
                 os.makedirs(to, exist_ok=True)
             for name, path in zip(names, paths, strict=True):
-                export(connection, place, name, form or "parquet", path)
+                export(place, name, form or "parquet", path)
 
 
 def find_streams(connection: Connection, pattern: str) -> list[str]:
@@ -92,14 +92,20 @@ def find_streams(connection: Connection, pattern: str) -> list[str]:
     return find_streams(connection, SourceOptions(stream_pattern=pattern))
 
 
-def to_pipe(connection: Connection, place: ConnectionOptions, names: list[str], form: str) -> None:
+def state_of(place: ConnectionOptions, name: str) -> StreamInfo:
+    """What the server, or the node of a cluster that has it, says of a stream. Raises MissingStreamError."""
     from streamd.archive.live_stream import need_state
+    from streamd.client.connection import run
 
+    return run(place.at(name), lambda connection: need_state(connection, name))
+
+
+def to_pipe(place: ConnectionOptions, names: list[str], form: str) -> None:
     try:
         check_output(form, None)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    lasts = {name: need_state(connection, name).last_generated for name in names}
+    lasts = {name: state_of(place, name).last_generated for name in names}
     batches = (batch for name in names for batch in read(place, name, lasts[name]))
     with suppress(BrokenPipeError):
         write(batches, form, None)
@@ -121,14 +127,15 @@ def refuse_files(paths: list[str]) -> None:
             refuse_file(each, "exported")
 
 
-def export(connection: Connection, place: ConnectionOptions, name: str, form: str, path: str) -> None:
+def export(place: ConnectionOptions, name: str, form: str, path: str) -> None:
     """One stream to a file. Raises StreamdError, OSError."""
+    from streamd.client.connection import run
     from streamd.client.points import parse_entry_id
     from streamd.disk import Disk, replace_file
     from streamd.transfer.load_files import STATE_SUFFIX
     from streamd.transfer.stream_copy import read_state
 
-    state = read_state(connection, name)
+    state = run(place.at(name), lambda connection: read_state(connection, name))
     gone, rows = state.pending_ids, 0
 
     def counted() -> Iterator[pa.RecordBatch]:

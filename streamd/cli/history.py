@@ -99,12 +99,14 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> int:
     from streamd.archive.layout import Layout
     from streamd.archive.live_stream import find_state, need_state
     from streamd.archive.manifest_log import ManifestLog
-    from streamd.client.connection import connect
+    from streamd.client.connection import connect, run
     from streamd.client.options import ConnectionOptions
 
-    with connect(ConnectionOptions.parse(options)) as connection:
-        if path is None:
-            return need_state(connection, stream).length
+    place = ConnectionOptions.parse(options)
+    if path is None:
+        return run(place.at(stream), lambda connection: need_state(connection, stream)).length
+    place.refuse_cluster("archives")
+    with connect(place) as connection:
         state = find_state(connection, stream)
         if state is None:
             layout = Layout(path)

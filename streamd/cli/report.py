@@ -17,7 +17,7 @@ from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar, counted
 from streamd.cli.server_options import collect_options, with_server_options
 from streamd.client.client_errors import MissingStreamError, ServerError
-from streamd.client.connection import Connection, connect
+from streamd.client.connection import Connection, run
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id
@@ -73,9 +73,10 @@ def report(stream: str, form: str | None, **given: Any) -> None:
 
 def make_report(request: ReportRequest) -> None:
     """Make the report and write it. Raises click.ClickException when that fails."""
-    with errors_in_one_line(), connect(ConnectionOptions.parse(request.options)) as connection:
+    with errors_in_one_line():
+        place = ConnectionOptions.parse(request.options)
         try:
-            made = _collect(request, connection)
+            made = run(place.at(request.stream), lambda connection: _collect(request, connection))
         except ServerError as error:
             if error.is_missing_key:
                 raise MissingStreamError(request.stream) from None

@@ -1,4 +1,4 @@
-"""Connections to a server: streamd, Redis or Valkey, by TCP, TLS, unix socket or Sentinel.
+"""Connections to a server: streamd, Redis or Valkey, by TCP, TLS, unix socket, Sentinel or a cluster.
 
     dial(place)              a Connection, at the first attempt: prompt, health checks, doctor, top, import
     connect(options)         a Connection, after as many attempts as the options allow
@@ -30,6 +30,7 @@ from streamd.errors import ProtocolError
 from streamd.protocol.request_bytes import encode_request
 
 if TYPE_CHECKING:  # the prompt and health checks start at once, without options
+    from streamd.client.cluster import Topology
     from streamd.client.options import Address, ConnectionOptions
 
 __all__ = [
@@ -41,7 +42,10 @@ __all__ = [
     "Request",
     "connect",
     "dial",
+    "find_topology",
+    "open_node",
     "pack_command",
+    "repeated",
     "run",
     "server_features",
 ]
@@ -56,8 +60,11 @@ T = TypeVar("T")
 RECEIVE_BYTES = 256 * 1024
 """Bytes to receive from the socket at a time."""
 
-TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "UNBLOCKED"})
-"""Error codes after which the same request may succeed later: during a start, a failover, a script."""
+TEMPORARY_CODES = frozenset(
+    {"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "UNBLOCKED", "MOVED", "ASK"}
+)
+"""Error codes after which the same request may succeed later: during a start, a failover, a script, while a slot moves. A new
+connection is made to the node that serves the slot by then."""
 
 
 def pack_command(args: Request) -> bytes:
@@ -246,7 +253,7 @@ def connect(options: ConnectionOptions) -> Connection:
     primary. Raises UnreachableError when the last one failed, ServerError immediately for permanent errors (a wrong
     password).
     """
-    return _repeated(options, lambda: _open(options))
+    return repeated(options, lambda: _open(options))
 
 
 def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
@@ -257,7 +264,7 @@ def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
         with _open(options) as connection:
             return action(connection)
 
-    return _repeated(options, attempt)
+    return repeated(options, attempt)
 
 
 class Link:
@@ -283,7 +290,7 @@ class Link:
                 self.close()  # replies may be outstanding
                 raise
 
-        return _repeated(self.options, attempt, self._temporary)
+        return repeated(self.options, attempt, self._temporary)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -294,8 +301,8 @@ class Link:
 class Attempts:
     """What decides whether a piece of work is tried again, and waits before that.
 
-    There are as many further attempts as the options say; where Sentinels are asked for the primary, at least for as long
-    as a fail-over may take. `reset` begins anew, after progress.
+    There are as many further attempts as the options say; where Sentinels or a cluster are asked for the primary, at least for
+    as long as a fail-over may take. `reset` begins anew, after progress.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -311,7 +318,8 @@ class Attempts:
         """Wait before the next attempt; False, at once, when there is to be none."""
         options, now = self._options, time.monotonic()
         if self._deadline is None:
-            self._deadline = now + (options.failover_timeout_ms / 1000 if options.sentinels else 0)
+            has_failover = options.sentinels or options.cluster_nodes
+            self._deadline = now + (options.failover_timeout_ms / 1000 if has_failover else 0)
         if self._failures >= options.retries and now >= self._deadline:
             return False
         self._failures += 1
@@ -323,7 +331,8 @@ class Attempts:
         return True
 
 
-def _repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: frozenset[str] = TEMPORARY_CODES) -> T:
+def repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: frozenset[str] = TEMPORARY_CODES) -> T:
+    """Return `attempt()`, which is called again as often as the options allow while it fails for a time only."""
     attempts = Attempts(options)
     while True:
         try:
@@ -339,6 +348,8 @@ def _repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: f
 def _open(options: ConnectionOptions) -> Connection:
     if options.sentinels:
         return _open_primary(options)
+    if options.cluster_nodes:
+        return _open_node(options)
     return _greeted(options, options.username, options.find_password(), _socket_to(options, None), is_sentinel=False)
 
 
@@ -383,6 +394,51 @@ def _greeted(
         connection.close()
         raise
     return connection
+
+
+def _open_node(options: ConnectionOptions) -> Connection:
+    """Connect to the primary of a cluster that serves the key of the options, or else to any."""
+    topology = find_topology(options)
+    if options.key is not None:
+        return open_node(options, topology.owner_of(options.key))
+    failure = UnreachableError(f"no primary of {options.place} has slots")
+    for node in topology.primaries:
+        try:
+            return open_node(options, node)
+        except UnreachableError as error:
+            failure = error
+    raise failure
+
+
+def open_node(options: ConnectionOptions, node: Address) -> Connection:
+    """Connect to a node of a cluster, at the first attempt."""
+    connection = _greeted(
+        options, options.username, options.find_password(), _socket_to(options, node), is_sentinel=False
+    )
+    connection.place = str(node)
+    return connection
+
+
+def find_topology(options: ConnectionOptions) -> Topology:
+    """Ask the nodes of the options who serves what, in order, until one answers. Raises UnreachableError, ServerError.
+
+    It is never kept: connections are opened seldom, and one that broke, or was answered with MOVED, is opened again because the
+    topology has changed.
+    """
+    from streamd.client.cluster import Topology
+
+    failures: list[str] = []
+    for node in options.cluster_nodes:
+        try:
+            with open_node(options, node) as connection:
+                return Topology.read(connection.command("CLUSTER", "SHARDS"), options.place_at(node))
+        except UnreachableError as error:
+            failures.append(str(error))
+        except ServerError as error:
+            if error.code not in TEMPORARY_CODES:
+                raise
+            failures.append(f"{node}: {error}")
+    raise UnreachableError(f"no node of {options.place} describes the cluster: {'; '.join(failures)}")
 
 
 def _open_primary(options: ConnectionOptions) -> Connection:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from streamd.client.client_errors import OptionError
+from streamd.client.key_names import stream_key
 from streamd.client.place import BadUrlError, Place, parse_url
 from streamd.client.points import parse_duration_ms
 
@@ -219,8 +220,9 @@ class ConnectionOptions:
         "url",
         text,
         None,
-        "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`, or"
-        " `redis+sentinel://user:password@host:port,host:port/master/db`; single options override its parts",
+        "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`,"
+        " `redis+sentinel://user:password@host:port,host:port/master/db`, or `redis+cluster://user:password@host:port,host:port`;"
+        " single options override its parts",
         is_secret=True,
     )
     host: str = option("host", text, "127.0.0.1", "name or address of the server")
@@ -268,6 +270,12 @@ class ConnectionOptions:
     sentinel_password_file: str | None = option(
         "sentinelPasswordFile", text, None, "file whose first line is that password"
     )
+    cluster_nodes: tuple[Address, ...] = option(
+        "clusterNodes",
+        addresses(6379),
+        (),
+        "`host:port` of nodes of a cluster, separated by commas; the others are found by them",
+    )
     connect_timeout_ms: int = option("connectTimeout", parse_duration_ms, 5_000, "longest wait for a connection")
     read_timeout_ms: int = option("readTimeout", parse_duration_ms, 60_000, "longest wait for a reply")
     retries: int = option(
@@ -287,15 +295,21 @@ class ConnectionOptions:
         "failoverTimeout",
         parse_duration_ms,
         60_000,
-        "with Sentinels: attempts continue for at least this time, until a new primary is found",
+        "with Sentinels or a cluster: attempts continue for at least this time, until a new primary is found",
     )
     client_name: str = option("clientName", text, "streamd-spark", "name of the connections in CLIENT LIST")
+    key: bytes | None = None
+    """Of a cluster: connections are made to the primary that serves this key; None: to any primary."""
     is_live_only: bool = False
     """Reads are answered from the server's memory, not from an archive that it reads itself."""
 
     def live_only(self) -> ConnectionOptions:
         """The same, for programs that compare an archive with what the server holds."""
         return dataclasses.replace(self, is_live_only=True)
+
+    def at(self, name: str) -> ConnectionOptions:
+        """The options for work on one stream. They differ only where the server is a cluster."""
+        return dataclasses.replace(self, key=stream_key(name)) if self.cluster_nodes else self
 
     @classmethod
     def parse(cls, options: Options) -> ConnectionOptions:
@@ -305,6 +319,7 @@ class ConnectionOptions:
         only_one_of(given, "sentinelPassword", "sentinelPasswordEnv", "sentinelPasswordFile")
         only_one_of(given, "unixSocketPath", "host")
         only_one_of(given, "unixSocketPath", "sentinels")
+        only_one_of(given, "clusterNodes", "sentinels", "unixSocketPath")
         found = read_fields(cls, given)
         if "url" in found:
             found = {**url_fields(found["url"]), **found}
@@ -319,8 +334,13 @@ class ConnectionOptions:
             for name in ("host", "port"):
                 if name in given:
                     raise OptionError(name, "cannot be combined with Sentinels, which name the primary")
+        if made.cluster_nodes:
+            for name in ("host", "port", "db"):
+                if name in given:
+                    raise OptionError(name, "cannot be combined with the nodes of a cluster")
         sentinel_options = ("sentinelUsername", "sentinelPassword", "sentinelPasswordEnv", "sentinelPasswordFile")
-        needs(given, (*sentinel_options, "failoverTimeout"), "sentinels", has=bool(made.sentinels))
+        needs(given, sentinel_options, "sentinels", has=bool(made.sentinels))
+        needs(given, ["failoverTimeout"], "sentinels, or clusterNodes", has=bool(made.sentinels or made.cluster_nodes))
         if made.username not in (None, "default") and made.lacks_password:
             raise OptionError("username", "needs a password: password, passwordEnv or passwordFile")
         if not made.tls and any(name.startswith("tls_") for name in found):
@@ -329,6 +349,20 @@ class ConnectionOptions:
             )
             raise OptionError(name, "needs tls=true, or a rediss:// url")
         return made
+
+    @classmethod
+    def parse_one_server(cls, options: Options) -> ConnectionOptions:
+        """As `parse`, for work that is not done on clusters."""
+        made = cls.parse(options)
+        made.refuse_cluster("archives")
+        return made
+
+    def refuse_cluster(self, what: str) -> None:
+        """Raise OptionError for a cluster."""
+        if self.cluster_nodes:
+            raise OptionError(
+                "clusterNodes", f"{what} of a cluster are not supported; give the host and port of one server"
+            )
 
     @property
     def lacks_password(self) -> bool:
@@ -357,6 +391,8 @@ class ConnectionOptions:
             return self.unix_socket_path
         if self.sentinels:
             return f"{self.sentinel_master} by the Sentinels {', '.join(map(str, self.sentinels))}"
+        if self.cluster_nodes:
+            return f"the cluster of {', '.join(map(str, self.cluster_nodes))}"
         return str(Address(self.host, self.port))
 
 
@@ -388,4 +424,6 @@ def url_fields(url: str) -> dict[str, Any]:
         found["sentinels"] = read_value("url", addresses(_SENTINEL_PORT), parts.sentinels)
         if parts.master:
             found["sentinel_master"] = parts.master
+    if parts.nodes is not None:
+        found["cluster_nodes"] = read_value("url", addresses(6379), parts.nodes)
     return found

@@ -75,6 +75,8 @@ class Place:
             parts = parse_url(url)
             if parts.sentinels is not None:
                 raise BadUrlError("Sentinels are asked only by archive, export, load, history, report and Spark")
+            if parts.nodes is not None:
+                raise BadUrlError("give the redis:// URL of one of the nodes: it names the others")
         except BadUrlError as error:
             before, separator, rest = url.partition("?")[0].rpartition("://")
             raise BadUrlError(f"{before}{separator}{rest.rpartition('@')[2]}: {error}") from None
@@ -88,12 +90,14 @@ class UrlParts:
     fields     of Place, as far as it names them
     sentinels  the addresses of Sentinels, as they are written there; None: the URL names a server
     master     the name under which they monitor it
+    nodes      the addresses of nodes of a cluster, likewise
     unknown    parameters that have no meaning here
     """
 
     fields: dict[str, Any]
     sentinels: str | None
     master: str
+    nodes: str | None
     unknown: set[str]
 
 
@@ -102,6 +106,9 @@ SCHEMES = {"redis": False, "valkey": False, "streamd": False, "rediss": True, "v
 
 SENTINEL = "+sentinel"
 """The end of a scheme whose addresses are those of Sentinels."""
+
+CLUSTER = "+cluster"
+"""The end of a scheme whose addresses are those of nodes of a cluster."""
 
 PARAMETERS = {
     "username": "username",
@@ -115,23 +122,26 @@ PARAMETERS = {
 
 
 def parse_url(url: str) -> UrlParts:
-    """Read a URL; see docs/moving-data.md. Raises BadUrlError, which does not repeat it: it may hold a password.
+    """Read a URL; see docs/moving-data.md and docs/cluster.md. Raises BadUrlError, which does not repeat it: it may hold a password.
 
     redis://[[user]:password@]host[:port][/db]            rediss:// for TLS; also valkey://, streamd://
     redis+sentinel://[[user]:password@]host[:port],.../master[/db]
+    redis+cluster://[[user]:password@]host[:port],...
     unix://[[user]:password@]path[?db=n]
     """
     scheme, _, rest = url.partition("://")
     netloc = re.split("[/?#]", rest, maxsplit=1)[0]
-    kind = scheme.lower().removesuffix(SENTINEL)
+    kind = scheme.lower().removesuffix(SENTINEL).removesuffix(CLUSTER)
     has_sentinels = scheme.lower().endswith(SENTINEL)
-    if "://" not in url or (kind not in SCHEMES and (kind != "unix" or has_sentinels)):
+    has_nodes = scheme.lower().endswith(CLUSTER)
+    has_several = has_sentinels or has_nodes
+    if "://" not in url or (kind not in SCHEMES and (kind != "unix" or has_several)):
         raise BadUrlError("a URL begins with redis://, rediss:// (TLS) or unix:// (a socket's path)")
     login, _, places = netloc.rpartition("@")
     username, _, password = login.partition(":")
     try:
         # Of several addresses urlsplit refuses those in brackets.
-        parts = urlsplit(f"//{'' if has_sentinels else places}{rest[len(netloc) :]}")
+        parts = urlsplit(f"//{'' if has_several else places}{rest[len(netloc) :]}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
         reason = "the port is not a number from 0 to 65535" if "port" in str(error).lower() else str(error)
@@ -153,15 +163,17 @@ def parse_url(url: str) -> UrlParts:
         fields["is_tls"] = SCHEMES[kind]
         if has_sentinels:
             master, _, path = path.partition("/")
-        else:
+        elif not has_nodes:
             fields |= {"host": unquote(host)} if host else {}
             fields |= {"port": port} if port else {}
     if db := query.get("db") or path:
         if not (db.isascii() and db.isdecimal()):
             raise BadUrlError(f"the database is a number, not {db!r}")
         fields["db"] = int(db)
+        if has_nodes and int(db):
+            raise BadUrlError("a cluster has only the database 0")
     unknown = query.keys() - PARAMETERS.keys() - {"db", "ssl_cert_reqs", "ssl_check_hostname"}
-    return UrlParts(fields, places if has_sentinels else None, unquote(master), unknown)
+    return UrlParts(fields, places if has_sentinels else None, unquote(master), places if has_nodes else None, unknown)
 
 
 def open_socket(place: Place, timeout_s: float | None) -> socket.socket:

@@ -156,21 +156,20 @@ def load(
         if settings.replaces and not has_state(file):
             fault = "a pipe has none" if file.path == "-" else f"there is no {file.path + STATE_SUFFIX}"
             raise MoveError(f"--replace takes exports with their groups: {fault}")
-    link = WriterLink(options)
     done_bytes = 0
-    try:
-        for at, file in enumerate(files):
-            tell = partial(tell_sum, progress, done_bytes)
-            state = find_state_file(file) if settings.with_state else None
-            if state is not None and settings.into is not None and len(files) > 1:
-                raise MoveError(
-                    "several streams with their groups cannot become one: --no-groups appends their entries"
-                )
-            with collector_paused():
-                yield FileLoad(file, state, settings, link, at).run(tell)
-            done_bytes += file.size or 0
-    finally:
-        link.close()
+    for at, file in enumerate(files):
+        tell = partial(tell_sum, progress, done_bytes)
+        state = find_state_file(file) if settings.with_state else None
+        if state is not None and settings.into is not None and len(files) > 1:
+            raise MoveError("several streams with their groups cannot become one: --no-groups appends their entries")
+        into = settings.into or (state.stream if state else None)
+        if into is None and options.cluster_nodes:
+            raise MoveError(
+                f"rows of {file.path} for several streams cannot be loaded into a cluster: --into names one"
+            )
+        with closing(WriterLink(options if into is None else options.at(into))) as link, collector_paused():
+            yield FileLoad(file, state, settings, link, at).run(tell)
+        done_bytes += file.size or 0
 
 
 def tell_sum(progress: Progress | None, before: int, done: int) -> None:
@@ -468,8 +467,11 @@ def noted_if_done(connection: Connection, key: bytes) -> Iterator[None]:
 
 def told(connection: Connection, stream: str | None) -> list[Request]:
     """What makes an archive of a stream compare all of it: its entries may be others, under the same IDs."""
-    is_archived = stream is not None and connection.command("EXISTS", token_key(stream))
-    return [("SET", replaced_key(stream or ""), uuid.uuid4().hex)] if is_archived else []
+    # Streams of clusters are not archived, and the token would be in another slot.
+    if stream is None or connection.options.cluster_nodes:
+        return []
+    is_archived = connection.command("EXISTS", token_key(stream))
+    return [("SET", replaced_key(stream), uuid.uuid4().hex)] if is_archived else []
 
 
 def in_slot_of(key: str) -> str:

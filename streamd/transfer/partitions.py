@@ -25,6 +25,7 @@ from streamd.client.client_errors import MissingStreamError, ServerError
 from streamd.client.connection import SPLIT_COMMAND, Connection, Features, server_features
 from streamd.client.key_names import stream_key, stream_name
 from streamd.client.points import MIN_ID, format_entry_id, parse_entry_id
+from streamd.client.primaries import on_primaries
 from streamd.transfer.density import Density, id_text
 from streamd.transfer.ranges import scan_range
 from streamd.transfer.read_options import SourceOptions
@@ -91,15 +92,21 @@ def find_streams(connection: Connection, options: SourceOptions) -> list[str]:
     """The streams to read: those named, in their order, or those that match, sorted."""
     if options.stream_pattern is None:
         return list(options.named_streams)
+    pattern = stream_key(options.stream_pattern)
+    if not connection.options.cluster_nodes:
+        return sorted(map(stream_name, scan(connection, pattern)))
+    return sorted(map(stream_name, on_primaries(connection.options, lambda each: scan(each, pattern))))
+
+
+def scan(connection: Connection, pattern: bytes) -> set[bytes]:
+    """The keys of the streams of a server, or a node, that match."""
     found: set[bytes] = set()
     cursor = b"0"
     while True:
-        cursor, keys = connection.command(
-            "SCAN", cursor, "MATCH", stream_key(options.stream_pattern), "COUNT", SCAN_COUNT, "TYPE", "stream"
-        )
+        cursor, keys = connection.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "stream")
         found.update(keys)
         if cursor == b"0":
-            return sorted(map(stream_name, found))
+            return found
 
 
 def refuse_missing(connection: Connection, streams: Sequence[str]) -> None:

@@ -1,0 +1,295 @@
+"""export, load, history and report on clusters, while slots move and primaries die."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+from support.servers import eventually, python_environment
+
+from streamd.archive.live_stream import read_entries
+from streamd.arrow.entry_table import default_table
+from streamd.client.client_errors import OptionError, ServerError, UnreachableError
+from streamd.client.connection import Connection, connect, run
+from streamd.client.options import ConnectionOptions
+from streamd.client.points import MAX_ID
+from streamd.client.primaries import on_primaries
+from streamd.embedded import EmbeddedCluster
+from streamd.transfer.partitions import scan
+
+pytestmark = pytest.mark.long
+
+STREAMS = 12
+ENTRIES = 50
+
+
+def url_of(cluster: EmbeddedCluster, *at: int) -> str:
+    """The cluster, named by some of its nodes."""
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{cluster.nodes[number].port}" for number in at or (0,))
+
+
+def options_of(cluster: EmbeddedCluster, *at: int, **more: str) -> ConnectionOptions:
+    return ConnectionOptions.parse({"url": url_of(cluster, *at), **more})
+
+
+def fill(cluster: EmbeddedCluster) -> redis.RedisCluster:
+    client = cluster.client(decode_responses=True)
+    with client.pipeline() as pipeline:
+        for number in range(STREAMS):
+            for entry in range(1, ENTRIES + 1):
+                pipeline.xadd(f"s:{number}", {"n": entry}, id=f"{entry}-1")
+        pipeline.execute()
+    for number in range(STREAMS):
+        client.xgroup_create(f"s:{number}", "g", id="0")
+        client.xreadgroup("g", "c", {f"s:{number}": ">"}, count=10)
+    return client
+
+
+def check(client: redis.RedisCluster) -> None:
+    for number in range(STREAMS):
+        assert [entry_id for entry_id, _ in client.xrange(f"s:{number}")] == [f"{n}-1" for n in range(1, ENTRIES + 1)]
+        assert client.xpending(f"s:{number}", "g")["pending"] == 10
+        assert client.xinfo_groups(f"s:{number}")[0]["last-delivered-id"] == "10-1"
+
+
+def streamd(*words: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "streamd", *words],
+        env=python_environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_streams_of_all_primaries_go_to_files_and_into_another_cluster(
+    streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    one, other = streamd_start_cluster(nodes=3), streamd_start_cluster(nodes=2)
+    fill(one)
+    folder = tmp_path / "files"
+    streamd("export", "--url", url_of(one, 1), "--pattern", "s:*", "--to", str(folder))
+    assert len(list(folder.glob("*.parquet"))) == STREAMS
+    streamd("load", "--url", url_of(other, 0, 1), str(folder))
+    check(other.client(decode_responses=True))
+    # Nothing is loaded twice, and a whole stream may replace what is there.
+    streamd("load", "--url", url_of(other), str(folder))
+    check(other.client(decode_responses=True))
+    streamd("load", "--url", url_of(other), "--replace", "--again", str(folder))
+    check(other.client(decode_responses=True))
+    assert sum(1 for _ in other.client().scan_iter(match="s:*")) == STREAMS
+    piped = streamd("export", "--url", url_of(one), "--pattern", "s:*", "--to", "-")
+    assert len(piped.splitlines()) == STREAMS * ENTRIES
+
+
+def test_history_and_report_find_the_node_of_a_stream(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    fill(streamd_cluster)
+    for number in range(STREAMS):
+        lines = streamd(
+            "history", f"s:{number}", "--url", url_of(streamd_cluster, number % 3), "--format", "json"
+        ).splitlines()
+        assert [json.loads(line)["id"] for line in lines] == [f"{n}-1" for n in range(1, ENTRIES + 1)]
+        if number < 4:
+            out = tmp_path / "report.json"
+            streamd("report", f"s:{number}", "--url", url_of(streamd_cluster), "--out", str(out))
+            assert json.loads(out.read_text())["length"] == ENTRIES
+
+
+# --- What happens meanwhile ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def in_background(work: Callable[[], object]) -> Iterator[threading.Event]:
+    """Work again and again until the end of the block."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
+        while not is_over.is_set():
+            work()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield is_over
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def move(cluster: EmbeddedCluster, first: int, last: int, at: int) -> None:
+    """Slots to a node, atomically."""
+    with cluster.nodes[at].client(decode_responses=True) as client:
+        task = client.execute_command("CLUSTER", "MIGRATION", "IMPORT", first, last)
+
+        def state() -> str:
+            told = client.execute_command("CLUSTER", "MIGRATION", "STATUS", "ID", task)[0]
+            return str(
+                told.get("state") if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))["state"]
+            )
+
+        eventually(lambda: state() == "completed")
+
+
+def test_a_stream_that_moves_while_it_is_read_is_read_once(streamd_cluster: EmbeddedCluster) -> None:
+    client = fill(streamd_cluster)
+    slot = client.keyslot("s:1")
+    owner = next(
+        at for at, node in enumerate(streamd_cluster.nodes) if node.port == client.get_node_from_key("s:1").port
+    )
+    batches = read_entries(options_of(streamd_cluster), "s:1", 0, MAX_ID, default_table(), fetch_size=5, batch_rows=5)
+    ids = []
+    for number, batch in enumerate(batches):
+        ids += batch.column(0).to_pylist()
+        if number in (1, 4):
+            owner = (owner + 1) % 3
+            move(streamd_cluster, slot, slot, owner)
+    assert ids == [f"{n}-1" for n in range(1, ENTRIES + 1)]
+
+
+def test_slots_that_move_during_a_scan_hide_no_stream(streamd_cluster: EmbeddedCluster) -> None:
+    fill(streamd_cluster)
+    wanted = {f"s:{number}".encode() for number in range(STREAMS)}
+    target = [0]
+
+    def move_all() -> None:
+        target[0] += 1
+        for first in (0, 5461, 10923):
+            try:
+                move(streamd_cluster, first, first + 5460, (target[0] + first // 5461) % 3)
+            except redis.ResponseError:  # slots that it has already
+                continue
+
+    with in_background(move_all):
+        for _ in range(5):
+            assert on_primaries(options_of(streamd_cluster), lambda each: scan(each, b"s:*")) == wanted
+
+
+def test_a_stream_that_moves_from_a_node_that_was_not_asked_to_one_that_was_is_found(
+    streamd_cluster: EmbeddedCluster,
+) -> None:
+    client = fill(streamd_cluster)
+    options = options_of(streamd_cluster)
+    last = max(streamd_cluster.nodes, key=streamd_cluster.nodes.index)
+    moved: list[bool] = []
+
+    def scan_and_move(connection: Connection) -> set[bytes]:
+        found = scan(connection, b"s:*")
+        if not moved:  # at the first node, when it has been scanned
+            moved.append(True)
+            move(streamd_cluster, 10923, 16383, 0)
+        return found
+
+    assert any(client.get_node_from_key(f"s:{number}").port == last.port for number in range(STREAMS))
+    assert on_primaries(options, scan_and_move) == {f"s:{number}".encode() for number in range(STREAMS)}
+
+
+def test_a_primary_dies_while_its_stream_is_read_and_while_streams_are_found(
+    streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0)
+    client = fill(cluster)
+    for node in cluster.nodes[:3]:
+        with node.client() as one:
+            eventually(lambda one=one: one.wait(1, 1000) == 1)
+    options = options_of(cluster, 0, 1)
+    owner = next(node for node in cluster.nodes if node.port == client.get_node_from_key("s:1").port)
+    batches = read_entries(options, "s:1", 0, MAX_ID, default_table(), fetch_size=5, batch_rows=5)
+    ids = []
+    for number, batch in enumerate(batches):
+        ids += batch.column(0).to_pylist()
+        if number == 2:
+            owner.kill()
+    assert ids == [f"{n}-1" for n in range(1, ENTRIES + 1)]
+    owner.restart()
+    cluster.wait_until_ok()
+    victim = next(node for node in cluster.nodes if node.port == client.get_node_from_key("s:2").port)
+    victim.kill()
+    streamd("export", "--url", url_of(cluster, 0, 1, 2), "--pattern", "s:*", "--to", str(tmp_path / "files"))
+    assert len(list((tmp_path / "files").glob("*.parquet"))) == STREAMS
+
+
+def test_a_load_goes_on_when_its_stream_moves(
+    streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    cluster = streamd_start_cluster(
+        nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0, min_replicas_to_write=1
+    )
+    client = cluster.client(decode_responses=True)
+    rows = 60_000
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"n": {number}}}\n' for number in range(rows)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamd", "load", "--url", url_of(cluster, 0, 1), "--into", "s", str(path)],
+        env=python_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    eventually(lambda: client.xlen("s") > 1000)
+    slot = client.keyslot("s")
+    ports = [node.port for node in cluster.nodes]
+    owner = ports.index(client.get_node_from_key("s").port)
+    move(cluster, slot, slot, (owner + 1) % 3)
+    said, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    assert client.xlen("s") == rows
+    assert [int(fields["n"]) for _, fields in client.xrange("s")] == list(range(rows))
+
+
+# --- What is refused -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("archive", "run", "{dir}/a", "--stream", "s"), "archives of a cluster are not supported"),
+        (("history", "s", "--archive", "{dir}/a"), "archives of a cluster are not supported"),
+        (("load", "{dir}/rows.jsonl"), "rows of {dir}/rows.jsonl for several streams cannot be loaded into a cluster: --into names one"),
+        (("export", "missing", "--to", "{dir}/x"), "there is no stream 'missing'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_on_clusters_is_refused_in_one_line(
+    streamd_cluster: EmbeddedCluster, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"stream": "s", "n": 1}\n')
+    said = streamd(*(each.format(dir=tmp_path) for each in words), "--url", url_of(streamd_cluster), status=1)
+    assert text.format(dir=tmp_path) in said
+    assert said.count("\n") == 1
+
+
+def test_a_cluster_that_cannot_be_reached_is_named_in_one_line() -> None:
+    options = ConnectionOptions.parse(
+        {"url": "redis+cluster://127.0.0.1:1,127.0.0.1:2", "failoverTimeout": "100ms", "retries": "0"}
+    )
+    with pytest.raises(
+        UnreachableError, match=r"^no node of the cluster of 127\.0\.0\.1:1, 127\.0\.0\.1:2 describes the cluster: "
+    ):
+        connect(options)
+
+
+def test_a_wrong_password_is_not_tried_again(streamd_start_cluster: Callable[..., EmbeddedCluster]) -> None:
+    cluster = streamd_start_cluster(nodes=1, requirepass="secret")
+    with pytest.raises(ServerError, match="WRONGPASS"):
+        connect(options_of(cluster, password="wrong"))
+    assert run(options_of(cluster, password="secret").at("k"), lambda each: each.command("PING")) == b"PONG"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"url": "redis+cluster://h/3"}, "a cluster has only the database 0"),
+        ({"clusterNodes": "h:1", "host": "h"}, "cannot be combined with the nodes of a cluster"),
+        ({"clusterNodes": "h:1", "sentinels": "h:1"}, "cannot be combined with clusterNodes"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        ConnectionOptions.parse(options)
