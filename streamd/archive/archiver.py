@@ -72,11 +72,10 @@ from streamd.archive.work import Hook, StreamWork, held, no_hook
 from streamd.arrow.entry_table import default_table
 from streamd.client.archive_keys import key_beside
 from streamd.client.client_errors import DataLossError, OptionError, ServerError, UnreachableError
-from streamd.client.connection import Connection, connect, server_features
+from streamd.client.connection import Connection, connect, server_features, server_ms
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
-from streamd.client.replies import server_ms
 from streamd.client.stream_info import GroupNeeds, StreamInfo, find_groups
 from streamd.disk import Disk
 from streamd.errors import StreamdError

@@ -49,10 +49,9 @@ from streamd.archive.name_patterns import pattern_of
 from streamd.archive.same_stream import check_is_archived_stream
 from streamd.arrow.entry_table import TableLayout
 from streamd.client.client_errors import DataLossError, OptionError, ServerError
-from streamd.client.connection import Connection, connect
+from streamd.client.connection import Connection, connect, server_ms
 from streamd.client.key_names import stream_key
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
-from streamd.client.replies import server_ms
 from streamd.printable import key_text
 from streamd.transfer.collector_pause import made_paused
 from streamd.transfer.partitions import find_streams, plan_partitions, refuse_missing

@@ -19,9 +19,8 @@ import json
 from typing import Any
 
 from streamd.client.archive_keys import key_beside
-from streamd.client.connection import Connection
+from streamd.client.connection import Connection, server_ms
 from streamd.client.points import format_entry_id, parse_entry_id
-from streamd.client.replies import server_ms
 
 __all__ = ["leased_boundary", "release_lease", "take_lease"]
 

@@ -6,8 +6,7 @@ from streamd.archive.layout import Layout
 from streamd.archive.origin import archive_label
 from streamd.archive.run_report import StreamReport
 from streamd.client.archive_runs import ArchiveRun, format_runs, parse_runs, runs_key
-from streamd.client.connection import Connection
-from streamd.client.replies import server_ms
+from streamd.client.connection import Connection, server_ms
 
 __all__ = ["find_run", "note_run"]
 

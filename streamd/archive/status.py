@@ -17,11 +17,10 @@ from streamd.archive.run_records import find_run
 from streamd.archive.same_stream import check_is_archived_stream
 from streamd.client.archive_runs import ArchiveRun
 from streamd.client.client_errors import DataLossError
-from streamd.client.connection import Connection, connect
+from streamd.client.connection import Connection, connect, server_ms
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id, ms_of
-from streamd.client.replies import server_ms
 from streamd.client.stream_info import find_groups
 from streamd.stream_state import age_s
 

@@ -39,10 +39,9 @@ from streamd.archive.same_stream import OwnStream, check_is_archived_stream, exc
 from streamd.archive.store import ObjectPath, Place
 from streamd.archive.verify import count_gone
 from streamd.client.client_errors import UnreachableError
-from streamd.client.connection import Connection, Features, connect, server_features
+from streamd.client.connection import Connection, Features, connect, server_features, server_ms
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID
-from streamd.client.replies import server_ms
 from streamd.disk import Disk
 
 if TYPE_CHECKING:

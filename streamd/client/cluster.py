@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamd.client.client_errors import UnreachableError
-from streamd.client.key_slots import slot_of
+from streamd.client.key_slots import SLOT_COUNT, slot_of
 from streamd.client.options import Address
 from streamd.client.place import Place
-from streamd.client.shards import SLOT_COUNT, parse_shards
+from streamd.client.shards import parse_shards
 
 __all__ = ["Topology"]
 

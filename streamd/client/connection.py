@@ -6,6 +6,7 @@
                              be done twice (reading, transactions with a marker)
     Link(options)            a connection that is kept, and reopened for work that is repeated because it broke
     server_features(conn)    what the server is, and what it can do
+    server_ms(conn)          its clock
 
 A Connection blocks, and speaks RESP2 unless another protocol is asked for. It has two interfaces, not to be mixed while replies are outstanding: `command`,
 `pipeline`, `read` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.place import CertificateFileError, Place, open_socket
+from streamd.client.replies import clock_ms
 from streamd.client.reply_reader import ReplyReader
 from streamd.client.reply_types import UNREAD, Push
 from streamd.errors import ProtocolError
@@ -48,6 +50,7 @@ __all__ = [
     "repeated",
     "run",
     "server_features",
+    "server_ms",
 ]
 
 Argument = bytes | str | int
@@ -530,6 +533,11 @@ def server_features(connection: Connection) -> Features:
         has_streamd_helpers=known[2],
     )
     return connection.features
+
+
+def server_ms(connection: Connection) -> int:
+    """The server's clock: Unix time in milliseconds."""
+    return clock_ms(connection.command("TIME"))
 
 
 def _version(text: str) -> tuple[int, ...]:

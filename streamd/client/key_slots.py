@@ -6,9 +6,9 @@ from binascii import crc_hqx
 from functools import lru_cache
 from itertools import count
 
-from streamd.client.shards import SLOT_COUNT
+__all__ = ["SLOT_COUNT", "slot_of", "tag_beside"]
 
-__all__ = ["slot_of", "tag_beside"]
+SLOT_COUNT = 16384
 
 
 def hashed_part(key: bytes) -> bytes:

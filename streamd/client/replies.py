@@ -1,14 +1,11 @@
-"""Replies that several modules read: maps, texts, and the clock of a server."""
+"""Replies that several modules read: maps, texts, times."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from streamd.client.connection import Connection
-
-__all__ = ["as_text", "clock_ms", "pairs", "server_ms", "text_map"]
+__all__ = ["as_text", "clock_ms", "pairs", "text_map"]
 
 
 def pairs(reply: Sequence[Any]) -> dict[bytes, Any]:
@@ -19,11 +16,6 @@ def pairs(reply: Sequence[Any]) -> dict[bytes, Any]:
 def clock_ms(reply: Sequence[bytes]) -> int:
     """The reply of TIME as Unix time in milliseconds."""
     return int(reply[0]) * 1000 + int(reply[1]) // 1000
-
-
-def server_ms(connection: Connection) -> int:
-    """The server's clock: Unix time in milliseconds."""
-    return clock_ms(connection.command("TIME"))
 
 
 def text_map(reply: Any) -> dict[str, Any]:

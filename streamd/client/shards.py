@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamd.client.key_slots import SLOT_COUNT
 from streamd.client.place import Place
 from streamd.client.replies import as_text, text_map
 
-__all__ = ["SLOT_COUNT", "Shard", "ShardNode", "parse_shards"]
-
-SLOT_COUNT = 16384
+__all__ = ["Shard", "ShardNode", "parse_shards"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from streamd.client.shards import SLOT_COUNT
+from streamd.client.key_slots import SLOT_COUNT
 from streamd.watching.case import Thresholds
 from streamd.watching.changes import change_of_stream
 from streamd.watching.cluster_reading import ClusterLook, NodeLook
