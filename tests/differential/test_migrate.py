@@ -170,7 +170,7 @@ STORIES = {
         SET a 1
         MIGRATE 127.0.0.1 @nobody a 0 60000
         MIGRATE 127.0.0.1 x a 0 60000
-        MIGRATE 127.0.0.1 99999 a 0 60000
+        MIGRATE 127.0.0.1 70000 a 0 60000
         EXISTS a
     """,
     "databases that are not there": """
