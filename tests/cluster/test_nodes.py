@@ -178,6 +178,25 @@ def test_a_primary_that_comes_back_with_an_old_nodes_conf_finds_its_place(new_no
     wait_until(lambda: new.call("DBSIZE").value == 1, "the node that forgot has the data")
 
 
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_primary_gets_back_the_epoch_that_is_missing_in_an_old_nodes_conf(new_node: NewNode, kind: str) -> None:
+    """A Redis among Redis nodes keeps the old epoch: they do not tell it."""
+    nodes = start_cluster(new_node, (kind, "streamd", "streamd"))
+    node = nodes[0]
+    file, name = node.folder / "nodes.conf", nodes.id_of(node)
+    before = file.read_bytes()
+    assert node.call("CLUSTER", "BUMPEPOCH").value == b"BUMPED 4"
+
+    def agree() -> bool:
+        return all(nodes.lines(each)[name][6] == "4" for each in nodes)
+
+    wait_until(agree, "all know the new epoch")
+    node.kill()
+    file.write_bytes(before)
+    node.start()
+    wait_until(agree, "the node has its epoch again")
+
+
 def test_a_node_keeps_its_identity_over_a_restart(new_node: NewNode) -> None:
     nodes = start_cluster(new_node, ("streamd", "streamd", "redis"))
     node = nodes[0]

@@ -96,7 +96,7 @@ class Fuzzer:
         parsed = parse_state(saved, self.node.options, Local(), Random(1), self.now_ms)
         parsed.check_invariants()
         assert parsed.myself.id == self.core.state.myself.id
-        assert parsed.assigned == self.core.state.assigned
+        assert parsed.assigned == self.core.state.assigned & ~self.core.state.unclaimed
         self.core.describe_nodes()
         self.core.describe_state()
 

@@ -50,10 +50,14 @@ class Claims:
             if sender.config_epoch > header.config_epoch or (primary.is_myself and primary.is_replica):
                 self._outbox.log(f"Ignore a stale message of {sender.id.decode()} ({sender.human_name}).", "verbose")
                 return False
-            # Its replica has replaced it, and need not have said so here yet.
+            # Its replica has replaced it, and need not have said so here yet. What it claims is not known before it does.
             moved = sender.slots
             state.make_primary(primary)
-            state.assign(moved, primary)
+            if primary.is_myself:
+                state.unassign(moved)
+            else:
+                state.assign(moved, primary)
+                state.unclaimed |= moved
             primary.config_epoch = max(primary.config_epoch, header.config_epoch)
         else:
             state.unassign(sender.slots)
@@ -81,7 +85,8 @@ class Claims:
         ours = myself.shard_primary
         ours_before = ours.slots if ours is not None else 0
         mine_before = myself.slots
-        state.unclaimed = (state.unclaimed | sender.slots & ~claimed) & ~(sender.slots & claimed)
+        if epoch >= sender.config_epoch:  # not what it claimed earlier, which another link brings late
+            state.unclaimed = (state.unclaimed | sender.slots & ~claimed) & ~(sender.slots & claimed)
         taken = claimed & ~sender.slots
         taken &= ~self._defended(epoch, taken)
         if state.importing and taken:
@@ -133,6 +138,11 @@ class Claims:
                 return
             wrong &= ~other.slots
 
+    def remind(self, sender: Node, header: Header) -> None:
+        """Tell a primary that claims by a smaller epoch than it once had: it has started with an old nodes.conf."""
+        if not header.primary_id and header.config_epoch < sender.config_epoch:
+            self._send_update(sender, sender)
+
     def _send_update(self, receiver: Node, owner: Node) -> None:
         if receiver.link is None:
             return
@@ -141,11 +151,11 @@ class Claims:
         self._outbox.send(receiver.link, PacketType.UPDATE, self._outbox.compose(PacketType.UPDATE, body))
 
     def read_update(self, update: Update) -> None:
-        """An UPDATE of a known node: my view of an owner is out of date."""
+        """An UPDATE of a known node: my view of an owner is out of date, or that of my own epoch."""
         node = self._state.find(update.owner)
         if node is None or node.in_handshake or node.config_epoch >= update.config_epoch:
             return
-        if node.is_myself:
+        if node.is_myself and node.is_replica:
             return
         self._state.make_primary(node)
         node.config_epoch = update.config_epoch
@@ -156,12 +166,12 @@ class Claims:
     # --- Epochs ------------------------------------------------------------------------------------------------------------
 
     def read_epochs(self, sender: Node, header: Header) -> None:
-        """Epochs only grow."""
+        """Epochs only grow. The config epoch of a replica's packet is that of its primary."""
         state = self._state
         if header.current_epoch > state.current_epoch:
             state.current_epoch = header.current_epoch
             state.changed(sync=True)
-        if header.config_epoch > sender.config_epoch:
+        if header.config_epoch > sender.config_epoch and not header.primary_id:
             sender.config_epoch = header.config_epoch
             state.changed(sync=True)
 

@@ -131,7 +131,7 @@ class Elections:
 
     def _request_votes(self, primary: Node) -> None:
         state = self._state
-        if not self._is_requested:  # a node that does not know it yet would refuse
+        if not self._is_requested and self._is_news(primary):  # a node that does not know it yet would refuse
             self._outbox.broadcast(PacketType.FAIL, self._outbox.compose(PacketType.FAIL, primary.id))
         state.current_epoch += 1
         self._epoch = state.current_epoch
@@ -139,6 +139,15 @@ class Elections:
         self._outbox.log(f"Starting a failover election for epoch {self._epoch}.")
         packet = self._outbox.compose(PacketType.VOTE_REQUEST, force_ack=self._is_requested)
         self._outbox.broadcast(PacketType.VOTE_REQUEST, packet)
+
+    def _is_news(self, failed: Node) -> bool:
+        """Whether the agreement that a node has failed is so young that nobody can have revoked it.
+
+        That it had failed when this node wrote its nodes.conf is no agreement.
+        """
+        state = self._state
+        age_ms = state.now_ms - failed.fail_ms
+        return state.started_ms < failed.fail_ms and age_ms <= 2 * state.options.node_timeout_ms
 
     def read_vote(self, sender: Node, header: Header) -> None:
         """A primary has voted for this node."""
@@ -162,7 +171,7 @@ class Elections:
         self.start_over()
         self._role.lead()
         if primary is not None:
-            state.assign(primary.slots, state.myself)
+            state.assign(primary.slots & ~state.unclaimed, state.myself)
         state.changed(sync=True)
         self._failures.judge()
         self._gossiping.broadcast_pong()

@@ -38,7 +38,9 @@ class Failures:
 
     @property
     def quorum(self) -> int:
-        return self._state.size // 2 + 1
+        """How many voters are a majority: of those known now, which need not be those of the last input."""
+        state = self._state
+        return (len(state.find_voters()) if state.must_judge else state.size) // 2 + 1
 
     # --- Suspicion -------------------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class Failures:
         """Compute the cluster state, the number of primaries with slots with it."""
         state = self._state
         state.must_judge = False
-        voters = [node for node in state.nodes.values() if node.slot_count and node.is_primary]
+        voters = state.find_voters()
         state.size = len(voters)
         now_ms = state.now_ms
         if state.myself.is_primary and not state.is_ok and self._may_be_replaced():

@@ -265,6 +265,11 @@ class State:
         node.flags &= ~Flag.NOADDR
         self.changed()
 
+    # --- Voters ----------------------------------------------------------------------------------------------------------
+
+    def find_voters(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.slot_count and node.is_primary]
+
     # --- Epochs ----------------------------------------------------------------------------------------------------------
 
     def greatest_epoch(self) -> int:

@@ -50,9 +50,14 @@ class NodesFileError(StreamdError):
 
 
 def format_state(state: State) -> bytes:
-    """The content of nodes.conf."""
+    """The content of nodes.conf.
+
+    Slots that their owner has stopped claiming are not among its slots: whoever reads this would tell others that it claims them.
+    """
     lines = [
-        _describe(state, node, _file_address(state, node)) for node in state.nodes.values() if not node.in_handshake
+        _describe(state, node, _file_address(state, node), node.slots & ~state.unclaimed)
+        for node in state.nodes.values()
+        if not node.in_handshake
     ]
     lines.append(f"vars currentEpoch {state.current_epoch} lastVoteEpoch {state.last_vote_epoch}")
     return ("\n".join(lines) + "\n").encode("latin-1")
@@ -62,7 +67,7 @@ def describe_node(state: State, node: Node) -> str:
     """The line of a node in CLUSTER NODES."""
     port = node.tls_port if state.options.is_tls else node.port
     hostname = f",{node.hostname}" if node.hostname else ""
-    return _describe(state, node, f"{node.ip}:{port}@{node.bus_port}{hostname}")
+    return _describe(state, node, f"{node.ip}:{port}@{node.bus_port}{hostname}", node.slots)
 
 
 def _file_address(state: State, node: Node) -> str:
@@ -73,7 +78,7 @@ def _file_address(state: State, node: Node) -> str:
     return f"{address},{node.hostname},{other}{name},shard-id={node.shard_id.decode()}"
 
 
-def _describe(state: State, node: Node, address: str) -> str:
+def _describe(state: State, node: Node, address: str, slots: int) -> str:
     primary = node.primary
     epoch = primary.config_epoch if primary is not None else node.config_epoch
     is_connected = node.is_myself or (node.link is not None and node.link.is_open)
@@ -86,7 +91,7 @@ def _describe(state: State, node: Node, address: str) -> str:
         str(node.pong_received_ms),
         str(epoch),
         "connected" if is_connected else "disconnected",
-        *(str(first) if first == last else f"{first}-{last}" for first, last in ranges_of(node.slots)),
+        *(str(first) if first == last else f"{first}-{last}" for first, last in ranges_of(slots)),
     ]
     if node.is_myself:
         for slot in sorted({*state.migrating, *state.importing}):
@@ -185,7 +190,8 @@ class _Parser:
         # What the times were is of no use now, but whether there were any is.
         node.ping_sent_ms = self._now_ms if _number(ping) else 0
         node.pong_received_ms = self._now_ms if _number(pong) else 0
-        node.config_epoch = _number(epoch)
+        # The line of a replica contains the epoch of its primary.
+        node.config_epoch = 0 if node.is_replica else _number(epoch)
         self._read_slots(node, slots, line)
 
     def _get(self, text: str) -> Node:

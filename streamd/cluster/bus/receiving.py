@@ -112,6 +112,7 @@ class Receiver:
         self._takeover.break_circle(sender, header)
         self._claims.read_role(sender, header)
         self._claims.read_slots(sender, header)
+        self._claims.remind(sender, header)
         self._claims.resolve_collision(sender)
         self._gossiping.read(packet, sender)
 

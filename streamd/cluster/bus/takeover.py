@@ -73,8 +73,10 @@ class Takeover:
         majority could elect one of them, because other nodes disagree on which one is a replica.
         """
         state, myself = self._state, self._state.myself
-        if myself.primary is not sender or header.primary_id != myself.id or header.config_epoch < sender.config_epoch:
+        if myself.primary is not sender or header.primary_id != myself.id:
             return
+        if header.current_epoch < sender.config_epoch:
+            return  # older than its promotion
         if (state.local.offset, myself.id) > (header.offset, sender.id):
             self._outbox.log(
                 f"{sender.id.decode()} ({sender.human_name}) and this node follow each other. Taking over.", "warning"

@@ -21,7 +21,8 @@ class Promises:
     - the current epoch of a node, or its own config epoch, goes back: within its life or over a restart
     - two nodes own a slot in one config epoch, at the same time or one after the other; only if `elections_only`, for
       operators can have nodes take epochs without a vote
-    - a node is called failed though no majority of the primaries with slots suspected it lately
+    - a node is called failed though no majority of the primaries with slots suspected it lately, and nobody who has heard of such
+      a majority lately can be repeated
 
     A node that was given an old nodes.conf has broken its promises by that: what it does is not judged any more.
     """
@@ -36,6 +37,7 @@ class Promises:
         self._last_claims: dict[int, tuple[int, int]] = {}
         self._suspected: dict[tuple[bytes, bytes], float] = {}  # (who, whom) -> when last
         self._suspects: dict[int, object] = {}
+        self._agreed: dict[bytes, float] = {}  # of a node when a majority last called it failed
         self.wrong: list[str] = []
         simulation.watchers.append(self._watch)
 
@@ -92,7 +94,10 @@ class Promises:
         suspicious = sum(
             self._suspected.get((each.id, failed_id), -1.0) >= since for each in state.nodes.values() if each.is_voter
         )
-        if suspicious < state.size // 2 + 1:
+        if suspicious >= state.size // 2 + 1:
+            self._agreed[failed_id] = self._simulation.now
+        elif self._agreed.get(failed_id, -1.0) < since:
+            # Roles and slots may have changed since a majority agreed: replicas repeat that when they stand for election.
             self._fail(f"{node.index} calls a node failed that {suspicious} of {state.size} suspect")
 
     def _check_claims(self, node: SimulatedNode) -> None:
