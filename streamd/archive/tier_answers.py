@@ -39,6 +39,9 @@ from streamd.printable import key_in_one_line
 
 __all__ = ["TierAnswers"]
 
+PIECE = 1000
+"""Rows that are added before their bytes are looked at."""
+
 SPARE = 1000
 """Rows above the question's limit: what is trimmed until the reply is written need not be asked for again."""
 
@@ -73,8 +76,6 @@ class TierAnswers:
 
     def answer(self, asked: TierQuestion, connection: Connection) -> TierAnswer:
         try:
-            if asked.db:
-                connection.command("SELECT", asked.db)
             return self._answer(asked, connection)
         except (StreamdError, OSError, ValueError, pa.ArrowException) as error:
             return TierAnswer(error=" ".join(str(error).split()) or type(error).__name__)
@@ -158,30 +159,36 @@ class TierAnswers:
         high = min(asked.last, log.boundary)
         limit = min(max(asked.limit, limit_of(state)), high)
         rows = Rows(asked.max_bytes)
+        low = asked.first
         if asked.is_reverse:
             spare = list(self._slices(layout, log, limit + 1, high, SPARE, is_reverse=False))
             if sum(each.num_rows for each in spare) == SPARE:
                 high = last_id(spare[-1])
             for each in reversed(spare):
                 rows.add(each, is_reverse=True)
-            low, most = asked.first, asked.count
-            for each in self._slices(layout, log, asked.first, limit, most, is_reverse=True):
-                rows.add(each, is_reverse=True)
-                most -= each.num_rows
-            if asked.count > 0 and most == 0:
+            if self._add(rows, asked, layout, log, limit):
                 low = rows.last
-            return rows.answer(log.boundary, limit_of(state), low, high)
+        elif self._add(rows, asked, layout, log, limit):
+            high = rows.last
+        else:
+            most = SPARE if asked.count < 0 else min(SPARE, asked.count - rows.count)
+            for each in self._slices(layout, log, max(asked.first, limit + 1), high, most, is_reverse=False):
+                rows.add(each)
+                most -= each.num_rows
+            if most == 0:
+                high = rows.last
+        return rows.answer(log.boundary, limit_of(state), low, high)
+
+    def _add(self, rows: Rows, asked: TierQuestion, layout: Layout, log: ManifestLog, limit: int) -> bool:
+        """Add the rows from `first` to the limit. True: that is enough, and there may be more."""
         left = asked.count
-        for each in self._slices(layout, log, asked.first, limit, left, is_reverse=False):
-            rows.add(each)
+        for each in self._slices(layout, log, asked.first, limit, left, is_reverse=asked.is_reverse):
+            for piece in pieces_of(each, is_reverse=asked.is_reverse):
+                rows.add(piece, is_reverse=asked.is_reverse)
+                if 0 < asked.enough <= rows.size:
+                    return True
             left -= each.num_rows
-        if asked.count > 0 and left == 0:
-            return rows.answer(log.boundary, limit_of(state), asked.first, rows.last)
-        most = SPARE if left < 0 else min(SPARE, left)
-        for each in self._slices(layout, log, max(asked.first, limit + 1), high, most, is_reverse=False):
-            rows.add(each)
-            most -= each.num_rows
-        return rows.answer(log.boundary, limit_of(state), asked.first, high if most else rows.last)
+        return asked.count > 0 and left == 0
 
     def _slices(
         self, layout: Layout, log: ManifestLog, low: int, high: int, most: int, *, is_reverse: bool
@@ -214,7 +221,7 @@ class Rows:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._pieces: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._index = array("Q")
 
     def add(self, table: pa.Table, *, is_reverse: bool = False) -> None:
@@ -230,12 +237,16 @@ class Rows:
             pieces.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value))
         piece = b"".join(pieces)
         self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > self._max_bytes:
+        self.size += len(piece)
+        if self.size > self._max_bytes:
             raise TooLargeError(
                 f"the archived part of the reply is larger than stream-archive-max-reply ({self._max_bytes} bytes); use COUNT"
             )
-        self._index.extend((*unpack_id(parse_entry_id(entry_id)), self._size))
+        self._index.extend((*unpack_id(parse_entry_id(entry_id)), self.size))
+
+    @property
+    def count(self) -> int:
+        return len(self._index) // 3
 
     @property
     def last(self) -> int:
@@ -262,6 +273,13 @@ def is_unchanged(log: ManifestLog, last: Manifest) -> bool:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptArchiveError(f"{log.path(last.sequence)} is not a valid manifest here: {error}") from error
     return (found.run, found.token, found.high) == (last.run, last.token, last.high)
+
+
+def pieces_of(table: pa.Table, *, is_reverse: bool) -> Iterator[pa.Table]:
+    """The rows of a table in pieces of PIECE, in the order of a walk."""
+    starts = range(0, table.num_rows, PIECE)
+    for start in reversed(starts) if is_reverse else starts:
+        yield table.slice(start, PIECE)
 
 
 def last_id(table: pa.Table) -> int:

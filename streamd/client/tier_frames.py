@@ -58,7 +58,8 @@ class TierQuestion:
     first, last  IDs; both inclusive
     limit        the last ID at or below which entries may have left memory
     count        how many entries at or below that are needed, at most; -1: all; 0: none, but `facts`
-    max_bytes    of the reply
+    enough       of these entries so many bytes are enough, whatever `count` is; 0: they are not
+    max_bytes    of the reply; a longer one is an error
     """
 
     key: bytes
@@ -69,6 +70,7 @@ class TierQuestion:
     limit: int = 0
     is_reverse: bool = False
     count: int = 0
+    enough: int = 0
     max_bytes: int = 0
 
     def to_bytes(self) -> bytes:

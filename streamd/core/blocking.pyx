@@ -181,11 +181,16 @@ cdef class BlockedClients:
         cdef Py_ssize_t i
         cdef bytes key
         if blocked is not None:
-            blocked.request.args = request.args
-            client.hold_args(request.args)
-            self.set_retry(blocked, request.ready_at_ms)
             blocked.waits_on = True
-            return 0
+            if blocked.request.keys or not request.keys:
+                blocked.request.args = request.args
+                client.hold_args(request.args)
+                self.set_retry(blocked, request.ready_at_ms)
+                return 0
+            # It has waited for something other than keys, and waits for keys from now on.
+            self.end(blocked)
+            self.block(client, db, request)
+            return (<Blocked>client.blocked).begin(blocked.route, blocked.args, blocked.spent_us)
         if request.timeout_ms:
             deadline_us = monotonic_us()
             deadline_us += min(request.timeout_ms, (NEVER - 1 - deadline_us) // 1000) * 1000
@@ -301,8 +306,11 @@ cdef class BlockedClients:
 
     def retry(self, Client client not None):
         """Run the request of a waiting client again: something other than a key that it waits for has happened."""
-        if client.blocked is not None:
-            self.serve(<Blocked>client.blocked)
+        cdef Blocked blocked = client.blocked
+        cdef bytes key
+        if blocked is not None and self.serve(blocked):
+            for key in blocked.request.keys:        # those behind it in line may be served now
+                self.serve_key(blocked.db, key)
 
     def time_out(self, Blocked blocked not None):
         """Reply as after a timeout."""

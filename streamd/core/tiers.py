@@ -25,6 +25,7 @@ class TierRange:
     count       how many entries at most; -1: all
     live_limit  the ID before the first entry in memory; the last ID of an empty stream
     trimmed     up to which ID archivers have trimmed, perhaps around entries that are still in memory; 0: they have not
+    enough      so many bytes are enough, whatever `count` is; 0: they are not
     """
 
     key: bytes
@@ -35,6 +36,7 @@ class TierRange:
     count: int
     live_limit: int
     trimmed: int
+    enough: int = 0
 
     @property
     def limit(self) -> int:
@@ -45,42 +47,40 @@ class TierRange:
 class TierPart:
     """The archived entries of a range, in its order, as elements of a reply.
 
-    border  the entries at or below this ID come from here, those above it from memory
-    rows    for each entry `ms`, `seq` and where it ends in `data`
+    border       the entries at or below this ID come from here, those above it from memory
+    rows         for each entry `ms`, `seq` and where it ends in `data`
+    start, stop  those at or above `first` and not above the border
     """
 
-    def __init__(self, border: int, rows: memoryview, data: memoryview, *, is_reverse: bool) -> None:
+    def __init__(self, first: int, border: int, rows: memoryview, data: memoryview, *, is_reverse: bool) -> None:
         self.border = border
-        self._rows = rows
-        self._data = data
-        self._is_reverse = is_reverse
+        self.is_reverse = is_reverse
+        self.rows = rows
+        self.data = data
+        count = len(rows) // 3
+        if is_reverse:
+            self.start = bisect_left(range(count), -border, key=lambda at: -self.id_at(at))
+            self.stop = bisect_right(range(count), -first, key=lambda at: -self.id_at(at))
+        else:
+            self.start = bisect_left(range(count), first, key=self.id_at)
+            self.stop = bisect_right(range(count), border, key=self.id_at)
+        self.stop = max(self.start, self.stop)
 
     def id_at(self, at: int) -> int:
-        return int(self._rows[3 * at]) << 64 | int(self._rows[3 * at + 1])
+        return int(self.rows[3 * at]) << 64 | int(self.rows[3 * at + 1])
 
-    def end_of(self, at: int) -> int:
-        return int(self._rows[3 * at + 2])
+    def begin_of(self, at: int) -> int:
+        """Where an entry begins in `data`, and the one before it ends."""
+        return int(self.rows[3 * at - 1]) if at else 0
 
     @property
     def count(self) -> int:
-        """How many entries it has, those above the border among them."""
-        return len(self._rows) // 3
+        return self.stop - self.start
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        """The entries [start, stop) that are not above the border."""
-        if self._is_reverse:
-            return bisect_left(range(self.count), -self.border, key=lambda at: -self.id_at(at)), self.count
-        return 0, bisect_right(range(self.count), self.border, key=self.id_at)
-
-    def take(self, most: int) -> tuple[int, memoryview]:
-        """The first entries that are not above the border, at most this number (-1: all): how many, and their bytes."""
-        start, stop = self.bounds
-        if most >= 0:
-            stop = min(stop, start + most)
-        if stop <= start:
-            return 0, memoryview(b"")
-        return stop - start, self._data[self.end_of(start - 1) if start else 0 : self.end_of(stop - 1)]
+    def size(self) -> int:
+        """In bytes."""
+        return self.begin_of(self.stop) - self.begin_of(self.start)
 
 
 class Tiers:
@@ -96,9 +96,10 @@ class Tiers:
         """Up to which ID archivers have trimmed a key; 0: they have not."""
         raise NotImplementedError
 
-    def read(self, ctx: Context, args: list[bytes], wanted: TierRange) -> TierPart | None:
-        """The archived entries of a range. None: the client waits, and the request will be run again.
+    def read(self, ctx: Context, args: list[bytes], wanted: TierRange, place: int = 0) -> TierPart | None:
+        """The archived entries of a range. None: the client waits, and `args` will be run again.
 
+        place  of the range among those of the request
         Raises CommandError when they cannot be read.
         """
         raise NotImplementedError

@@ -9,6 +9,9 @@ run again, and the answer is used only if, together with what is in memory at th
 
 Otherwise the question is put again. What makes one necessary is an archiver that trims, or another client that does; the next answer begins
 with newer manifests. After ATTEMPTS the reply is an error.
+
+A request may need several ranges, each of which has its place. They are asked for one after another, so that a client never has more than
+`max_bytes` of answers.
 """
 
 from __future__ import annotations
@@ -31,21 +34,36 @@ __all__ = ["ArchivedEntries"]
 ATTEMPTS = 10
 
 
-class Wait:
-    """A client that waits for an answer.
+class Asked:
+    """What a request has asked for in one place.
 
-    record    the client's Blocked record, which distinguishes this wait of the client from later ones
-    wanted    the range, and the stream as it was when the question was put; None: only facts are asked for
+    value     the stream, as it was when the question was put
+    attempts  how often it was put
+    answer    None: it has not arrived
     """
 
-    def __init__(self, client: Client, wanted: TierRange | None, value: object) -> None:
+    def __init__(self, value: object, question: Question, attempts: int) -> None:
+        self.value = value
+        self.question = question
+        self.attempts = attempts
+        self.answer: TierAnswer | None = None
+
+
+class Wait:
+    """A client that waits for answers.
+
+    record  the client's Blocked record, which distinguishes this wait of the client from later ones
+    asked   by place
+    """
+
+    def __init__(self, client: Client) -> None:
         self.client = client
         self.record = client.blocked
-        self.wanted = wanted
-        self.value = value
-        self.attempts = 1
-        self.question: Question | None = None
-        self.answer: TierAnswer | None = None
+        self.asked: dict[int, Asked] = {}
+
+    @property
+    def has_answer(self) -> bool:
+        return all(each.answer is not None for each in self.asked.values())
 
 
 class ArchivedEntries(Tiers):
@@ -72,85 +90,83 @@ class ArchivedEntries(Tiers):
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, ctx: Context, args: list[bytes], wanted: TierRange) -> TierPart | None:
-        wait = self._wait_of(ctx.client)
-        if wait is None:
-            self._begin(ctx, args, wanted.key, wanted.value, wanted)
-            return None
-        answer = self._answer_of(ctx, args, wait, wanted.key)
-        if answer is None:
-            return None
-        part = joined(wait, wanted, answer)
-        if part is None:
-            self._ask_again(ctx, args, wait, wanted.key, wanted.value, wanted)
-        return part
+    def read(self, ctx: Context, args: list[bytes], wanted: TierRange, place: int = 0) -> TierPart | None:
+        asked = self._asked(ctx, place)
+        if asked is not None:
+            if asked.answer is None:
+                ctx.block_on(BlockRequest([], args, 0))
+                return None
+            check(wanted.key, asked.answer)
+            part = joined(wanted, asked.answer, asked.value)
+            if part is not None:
+                return part
+        self._ask(ctx, args, wanted.key, wanted.value, wanted, place)
+        return None
 
     def facts(self, ctx: Context, args: list[bytes], key: bytes, value: object) -> dict[str, int | str] | None:
-        wait = self._wait_of(ctx.client)
-        if wait is None:
-            self._begin(ctx, args, key, value, None)
-            return None
-        answer = self._answer_of(ctx, args, wait, key)
-        if answer is None:
-            return None
-        if wait.value is not value:
-            self._ask_again(ctx, args, wait, key, value, None)
-            return None
-        return answer.facts
+        asked = self._asked(ctx, 0)
+        if asked is not None:
+            if asked.answer is None:
+                ctx.block_on(BlockRequest([], args, 0))
+                return None
+            check(key, asked.answer)
+            if asked.value is value:
+                return asked.answer.facts
+        self._ask(ctx, args, key, value, None, 0)
+        return None
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
 
     def _wait_of(self, client: Client) -> Wait | None:
-        """What the running request has waited for; None when it runs for the first time."""
+        """What the running request waits for, or has waited for; None when it runs for the first time."""
         wait = self._waits.get(client.id)
         return wait if wait is not None and client.blocked is wait.record is not None else None
 
-    def _begin(self, ctx: Context, args: list[bytes], key: bytes, value: object, wanted: TierRange | None) -> None:
-        self.forget(ctx.client)
-        ctx.block_on(BlockRequest([], args, 0))
-        wait = self._waits[ctx.client.id] = Wait(ctx.client, wanted, value)
-        self._put(ctx, wait, key)
+    def _asked(self, ctx: Context, place: int) -> Asked | None:
+        wait = self._wait_of(ctx.client)
+        return None if wait is None else wait.asked.get(place)
 
-    def _answer_of(self, ctx: Context, args: list[bytes], wait: Wait, key: bytes) -> TierAnswer | None:
-        """The answer, if it is there. Raises CommandError when it is an error."""
-        answer = wait.answer
-        if answer is None:
-            ctx.block_on(BlockRequest([], args, 0))
-        elif answer.error:
-            raise CommandError(
-                f"ARCHIVE The archived part of {key_in_one_line(stream_name(key))} cannot be read: {answer.error}"
-            )
-        return answer
-
-    def _ask_again(
-        self, ctx: Context, args: list[bytes], wait: Wait, key: bytes, value: object, wanted: TierRange | None
+    def _ask(
+        self, ctx: Context, args: list[bytes], key: bytes, value: object, wanted: TierRange | None, place: int
     ) -> None:
-        if wait.attempts == ATTEMPTS:
-            raise CommandError(
-                f"ARCHIVE The archived part of {key_in_one_line(stream_name(key))} cannot be read: the stream was trimmed or replaced during each of "
-                f"{ATTEMPTS} attempts; try again"
-            )
-        wait.attempts += 1
-        wait.answer, wait.wanted, wait.value = None, wanted, value
+        """Put a question, for the first time or again. The client waits."""
+        wait = self._wait_of(ctx.client)
+        former = None if wait is None else wait.asked.pop(place, None)
+        attempts = 1 if former is None else former.attempts + 1
+        if attempts > ATTEMPTS:
+            raise unreadable(key, f"the stream was trimmed or replaced during each of {ATTEMPTS} attempts; try again")
         ctx.block_on(BlockRequest([], args, 0))
-        self._put(ctx, wait, key)
+        if wait is None:
+            self.forget(ctx.client)
+            wait = self._waits[ctx.client.id] = Wait(ctx.client)
+        room = self.max_bytes - sum(len(each.answer.data) for each in wait.asked.values() if each.answer is not None)
+        question = self._question(ctx.db.index, key, value, wanted, room)
+        wait.asked[place] = Asked(value, question, attempts)
 
-    def _put(self, ctx: Context, wait: Wait, key: bytes) -> None:
-        db, wanted = ctx.db.index, wait.wanted
-        asked = TierQuestion(key, db, self._incarnation(db, key, wait.value))
-        if wanted is not None:
-            asked = TierQuestion(
+        def arrived(answer: TierAnswer) -> None:
+            wait.asked[place].answer = answer
+            self._resume(wait)
+
+        self._readers().ask(question, arrived)
+
+    def _question(self, db: int, key: bytes, value: object, wanted: TierRange | None, room: int) -> Question:
+        incarnation = self._incarnation(db, key, value)
+        if wanted is None:
+            return Question(TierQuestion(key, db, incarnation))
+        return Question(
+            TierQuestion(
                 key,
                 db,
-                asked.incarnation,
-                wanted.first,
-                wanted.last,
-                wanted.limit,
-                wanted.is_reverse,
-                wanted.count,
-                self.max_bytes,
+                incarnation,
+                first=wanted.first,
+                last=wanted.last,
+                limit=wanted.limit,
+                is_reverse=wanted.is_reverse,
+                count=wanted.count,
+                enough=wanted.enough,
+                max_bytes=max(1, room),
             )
-        wait.question = self._readers().ask(asked, lambda answer: self._arrived(wait, answer))
+        )
 
     def _readers(self) -> Readers:
         if self.readers is None:
@@ -165,10 +181,6 @@ class ArchivedEntries(Tiers):
             seen = self._seen[db, key] = value, self._incarnations
         return seen[1]
 
-    def _arrived(self, wait: Wait, answer: TierAnswer) -> None:
-        wait.answer = answer
-        self._resume(wait)
-
     def _resume(self, wait: Wait) -> None:
         if wait.client.blocked is wait.record:
             self._host.blocked.retry(wait.client)
@@ -176,14 +188,14 @@ class ArchivedEntries(Tiers):
             self._drop(wait)
 
     def resume_held(self) -> None:
-        """Answer those whose answer has arrived while no request could be run: during a pause, or a long script."""
+        """Answer those whose answers have arrived while no request could be run: during a pause, or a long script."""
         for wait in list(self._waits.values()):
-            if wait.answer is not None or wait.client.blocked is not wait.record:
+            if wait.has_answer or wait.client.blocked is not wait.record:
                 self._resume(wait)
 
     def _drop(self, wait: Wait) -> None:
-        if wait.question is not None:
-            wait.question.cancel()
+        for each in wait.asked.values():
+            each.question.cancel()
         if self._waits.get(wait.client.id) is wait:
             del self._waits[wait.client.id]
 
@@ -200,9 +212,19 @@ class ArchivedEntries(Tiers):
                 del self._seen[db, key]
 
 
-def joined(wait: Wait, now: TierRange, answer: TierAnswer) -> TierPart | None:
-    """The part of a reply that an answer gives; None when it is not enough, or of another stream."""
-    if wait.value is not now.value:
+def check(key: bytes, answer: TierAnswer) -> None:
+    """Raises CommandError when the answer is an error."""
+    if answer.error:
+        raise unreadable(key, answer.error)
+
+
+def unreadable(key: bytes, reason: str) -> CommandError:
+    return CommandError(f"ARCHIVE The archived part of {key_in_one_line(stream_name(key))} cannot be read: {reason}")
+
+
+def joined(now: TierRange, answer: TierAnswer, value: object) -> TierPart | None:
+    """The part of a reply that an answer gives; None when it is not enough, or of another stream than `value`."""
+    if value is not now.value:
         return None
     boundary = answer.boundary
     if now.trimmed > boundary:
@@ -211,9 +233,8 @@ def joined(wait: Wait, now: TierRange, answer: TierAnswer) -> TierPart | None:
         return None
     border = min(now.limit, boundary)
     rows, data = memoryview(answer.rows).cast("B").cast("Q"), memoryview(answer.data)
-    part = TierPart(border, rows, data, is_reverse=now.is_reverse)
-    start, stop = part.bounds
-    has_all = 0 < now.count <= stop - start
+    part = TierPart(now.first, border, rows, data, is_reverse=now.is_reverse)
+    has_all = 0 < now.count <= part.count or 0 < now.enough <= part.size
     if answer.high < min(border, now.last) and (now.is_reverse or not has_all):
         return None
     if answer.low > now.first and not has_all:

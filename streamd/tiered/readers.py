@@ -4,7 +4,8 @@
     Reader    one process and its socket; it answers one question at a time
 
 A question ends in one of four ways: its answer; an error of the reader; the end of the process; the time-out, after which the process is
-killed, since nothing else ends a read of a file system that hangs. In each case the next question gets a process that works.
+killed, since nothing else ends a read of a file system that hangs. In each case the next question gets a process that works. The time-out
+also ends a process that works for nobody any more, and START_S one that never begins to.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ log = logging.getLogger("streamd")
 
 PROGRAM = "streamd.archive.tier_reader"
 
+START_S = 120
+"""How long a process may take until it can read."""
+
 
 class InnerUser(Identity):
     """The user of requests that readers make: without limits, and none of the ACL."""
@@ -50,23 +54,33 @@ class InnerUser(Identity):
 
 
 class Question:
-    """A question that is waiting for a reader, or for its answer."""
+    """A question that is waiting for a reader, or for its answer.
 
-    def __init__(self, asked: TierQuestion, done: Callable[[TierAnswer], None]) -> None:
+    timer      ends it, or the process that works on it
+    is_wanted  somebody waits for the answer
+    """
+
+    def __init__(self, asked: TierQuestion) -> None:
         self.asked = asked
-        self._done = done
+        self.done: Callable[[TierAnswer], None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.is_over = False
+        self.is_with_reader = False
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.done is not None
 
     def end(self, answer: TierAnswer) -> None:
-        if not self.is_over:
-            self.cancel()
-            self._done(answer)
+        done = self.done
+        self.is_with_reader = False
+        self.cancel()
+        if done is not None:
+            done(answer)
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
-        self.is_over = True
-        if self.timer is not None:
+        self.done = None
+        if self.timer is not None and not self.is_with_reader:
             self.timer.cancel()
 
 
@@ -89,13 +103,12 @@ class Readers:
         self._waiting: deque[Question] = deque()
         self._is_closed = False
 
-    def ask(self, asked: TierQuestion, done: Callable[[TierAnswer], None]) -> Question:
+    def ask(self, question: Question, done: Callable[[TierAnswer], None]) -> None:
         """Call `done` with the answer, later; not if the question is cancelled."""
-        question = Question(asked, done)
+        question.done = done
         question.timer = self.host.loop.call_later(self.timeout_ms / 1000, self._time_out, question)
         self._waiting.append(question)
         self.assign()
-        return question
 
     def prepare(self) -> None:
         """Start the first process: importing PyArrow takes longer than most reads."""
@@ -106,8 +119,7 @@ class Readers:
         self._is_closed = True
         for reader in list(self._readers):
             reader.kill("the server has stopped using this archive")
-        while self._waiting:
-            self._waiting.popleft().end(TierAnswer(error="the server has stopped using this archive"))
+        self._fail_waiting("the server has stopped using this archive")
 
     def assign(self) -> None:
         """Give waiting questions to readers that are free; start one if that is not enough."""
@@ -116,14 +128,14 @@ class Readers:
         free = [each for each in self._readers if each.is_free]
         while self._waiting and free:
             question = self._waiting.popleft()
-            if question.is_over:
+            if not question.is_wanted:
                 continue
             # The one that has this stream's row groups in its cache, if it is free.
             reader = max(free, key=lambda each: each.last_key == question.asked.key)
             free.remove(reader)
             reader.ask(question)
         starting = sum(each.is_starting for each in self._readers)
-        waiting = sum(not each.is_over for each in self._waiting)
+        waiting = sum(each.is_wanted for each in self._waiting)
         if waiting > starting and len(self._readers) < self.most:
             self._readers.append(Reader(self))
 
@@ -133,9 +145,16 @@ class Readers:
             self._readers.remove(reader)
         if reader.is_starting and not any(each.is_usable for each in self._readers):
             # Another one would end in the same way: answer now, and try again with the next question.
-            while self._waiting:
-                self._waiting.popleft().end(TierAnswer(error=reason))
+            self._fail_waiting(reason)
         self.assign()
+
+    def _fail_waiting(self, reason: str) -> None:
+        while self._waiting:
+            self.fail(self._waiting.popleft(), reason)
+
+    def fail(self, question: Question, reason: str) -> None:
+        # Not now: a command may be running, one that ends a reader, and the client's request would run in its midst.
+        self.host.loop.call_soon(question.end, TierAnswer(error=reason))
 
     def _time_out(self, question: Question) -> None:
         text = f"it was not read within {self.timeout_ms} ms (stream-archive-timeout)"
@@ -164,6 +183,7 @@ class Reader(asyncio.Protocol):
         self.last_key = b""
         self.is_starting = True
         self._task = self._host.loop.create_task(self._start())
+        self._start_timer = self._host.loop.call_later(START_S, self._start_late)
 
     @property
     def is_usable(self) -> bool:
@@ -190,8 +210,12 @@ class Reader(asyncio.Protocol):
             ours.close()
             self._end(f"a process to read it cannot be started: {error}")
 
+    def _start_late(self) -> None:
+        self.kill(f"the process that was to read it was not ready after {START_S} s")
+
     def ask(self, question: Question) -> None:
         self.question = question
+        question.is_with_reader = True
         self.last_key = question.asked.key
         self._send(ASK, question.asked.to_bytes())
 
@@ -218,6 +242,7 @@ class Reader(asyncio.Protocol):
                 self.kill(payload.decode(errors="replace"))
             elif kind == READY:
                 self.is_starting = False
+                self._start_timer.cancel()
                 self._readers.assign()
 
     def _answer(self, payload: bytes) -> None:
@@ -275,13 +300,14 @@ class Reader(asyncio.Protocol):
         if self._ending:
             return
         self._ending = reason
+        self._start_timer.cancel()
         if self._transport is not None:
             self._transport.abort()
         question, self.question = self.question, None
         self._drop_client()
         self._reap()
         if question is not None:
-            question.end(TierAnswer(error=reason))
+            self._readers.fail(question, reason)
         self._readers.gone(self, reason)
 
     def _reap(self) -> None:

@@ -19,7 +19,7 @@ declare(
         "stream-archive-dir",
         flags="protected",
         apply="refresh",
-        doc="Archive, a folder or the URL of an object store, from which ranges are read that begin below the first entry in memory;"
+        doc="Archive, a folder or the URL of an object store, which reads that begin below the first entry in memory reach into;"
         " empty for none.",
     ),
     integer(
@@ -81,8 +81,6 @@ class TieredReads(Capability):
         self._made_of = made_of
         former, entries.readers = entries.readers, None
         self._host.dispatcher.context.tiers = None
-        if former is not None:
-            former.close()
         if config.stream_archive_dir:
             entries.readers = Readers(
                 self._host,
@@ -93,6 +91,9 @@ class TieredReads(Capability):
             )
             entries.readers.prepare()
             self._host.dispatcher.context.tiers = entries
+        if former is not None:
+            # Only now: the requests that wait for it are run again, with the present setting.
+            former.close()
 
     def cron(self, now_ms: int) -> None:
         if self.is_on:

@@ -8,6 +8,18 @@ from streamd.engine.ids cimport StreamID
 from streamd.values.streams.stream cimport Stream
 
 
+cdef struct Removed:
+    # Which entries may have left memory.
+    StreamID limit          # the last ID at or below which they may; the higher one of these:
+    StreamID live           # the ID before the first entry in memory; the last ID of an empty stream
+    StreamID trimmed        # up to which ID archivers have trimmed, perhaps around entries that are still in memory
+
+
+cdef bint reaches_archive(Context ctx, bytes key, Stream stream, StreamID first, Removed *out) except -1
+    # Whether entries from an ID on may be archived that are not in memory. False where the client does not read the
+    # archive. Only if ctx.tiers is not None.
+cdef object number_of(StreamID id)
+cdef StreamID id_of(object number)
 cdef bint write_both_tiers(
     Context ctx, list args, bytes key, Stream stream, StreamID first, StreamID last, bint reverse, int64_t count
 ) except -1

@@ -14,7 +14,7 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
-from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
+from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, id_is_zero, make_id
 from streamd.values.streams.counting cimport count_between
 from streamd.values.streams.entry_replies cimport write_entry
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
@@ -24,26 +24,30 @@ from streamd.core.tiers import TierRange
 __all__: list[str] = []
 
 
+cdef bint reaches_archive(Context ctx, bytes key, Stream stream, StreamID first, Removed *out) except -1:
+    cdef bint is_whole
+    # A transaction and a script do not wait.
+    if ctx.in_transaction or (<Client>ctx.client).id in ctx.tiers.live_only:
+        return False
+    out.limit = out.live = live_limit(stream)
+    out.trimmed = id_of(ctx.tiers.trimmed_to(ctx.db, key))
+    is_whole = stream.entries_added == stream.length and id_is_zero(out.trimmed)       # nothing was ever removed
+    if id_cmp(out.trimmed, out.live) > 0:
+        out.limit = out.trimmed
+    return not is_whole and id_cmp(first, out.limit) <= 0
+
+
 cdef bint write_both_tiers(
     Context ctx, list args, bytes key, Stream stream, StreamID first, StreamID last, bint reverse, int64_t count
 ) except -1:
-    cdef StreamID limit = live_limit(stream)
-    cdef StreamID live = limit
-    cdef StreamID trimmed
-    # A transaction and a script do not wait.
-    if ctx.in_transaction or id_cmp(first, last) > 0 or (<Client>ctx.client).id in ctx.tiers.live_only:
+    cdef Removed removed
+    if id_cmp(first, last) > 0 or not reaches_archive(ctx, key, stream, first, &removed):
         return False
-    trimmed = id_of(ctx.tiers.trimmed_to(ctx.db, key))
-    if id_cmp(trimmed, limit) > 0:
-        limit = trimmed
-    elif stream.entries_added == stream.length and trimmed.ms == trimmed.seq == 0:
-        return False                # nothing was ever removed
-    if id_cmp(first, limit) > 0:
-        return False
-    if reverse and count > 0 and has_enough_above(stream, limit, first, last, count):
+    if reverse and count > 0 and has_enough_above(stream, removed.limit, first, last, count):
         return False
     part = ctx.tiers.read(ctx, args, TierRange(
-        key, stream, number_of(first), number_of(last), reverse, count, number_of(live), number_of(trimmed)
+        key, stream, number_of(first), number_of(last), reverse, count, number_of(removed.live),
+        number_of(removed.trimmed)
     ))
     if part is not None:
         write_joined(ctx, stream, part, first, last, reverse, count)
@@ -55,23 +59,25 @@ cdef int write_joined(
 ) except -1:
     cdef size_t opened = ctx.reply.open_array(count if count > 0 else 1000)
     cdef StreamID border = id_of(part.border)
-    cdef int64_t n = 0, archived
+    cdef int64_t n = 0
     if reverse:
         n = write_live(ctx, stream, border, first, last, True, count)
     if n != count:
-        archived, data = part.take(count - n if count > 0 else -1)
-        write_bytes(ctx, data)
-        n += archived
+        n += write_archived(ctx, part, count - n if count > 0 else -1)
     if not reverse and n != count:
         n += write_live(ctx, stream, border, first, last, False, count - n if count > 0 else -1)
     ctx.reply.close_array(opened, n)
     return 0
 
 
-cdef int write_bytes(Context ctx, const unsigned char[::1] data) except -1:
-    if data.shape[0]:
-        ctx.reply.raw_c(<const char *>&data[0], <size_t>data.shape[0])
-    return 0
+cdef int64_t write_archived(Context ctx, object part, int64_t most) except -1:
+    """The archived entries, at most `most` of them (-1: all); returns how many."""
+    cdef const unsigned char[::1] data = part.data
+    cdef Py_ssize_t stop = part.stop if most < 0 else min(part.stop, part.start + most)
+    cdef size_t begin = part.begin_of(part.start), end = part.begin_of(stop)
+    if end > begin:
+        ctx.reply.raw_c(<const char *>&data[begin], end - begin)
+    return stop - part.start
 
 
 cdef int64_t write_live(

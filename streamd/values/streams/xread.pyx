@@ -39,7 +39,11 @@ from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport (
     PelCursor, PelRecord, count_delivery, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time,
 )
+from streamd.values.streams.read_quota cimport (
+    Quota, close_entries, has_enough_bytes, is_spent, open_entries, quota_init, share_of,
+)
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
+from streamd.values.streams.tiered_reads cimport ask_archive, has_entries, write_from_both
 from streamd.values.streams.waiting cimport stream_question
 
 from streamd.core.spec import KeysAfter, block, command, integer, key, multiple, optional, string, token
@@ -252,59 +256,6 @@ cdef int no_group(bytes stream_key, bytes group) except -1:
     )
 
 
-# --- What is in the reply ---------------------------------------------------------------------------------------------
-
-cdef struct Quota:
-    # How much more may be added to the reply to one request.
-    int64_t left            # entries; INT64_MAX: no limit
-    int64_t sent            # entries of the previous streams
-    size_t max_bytes        # 0: no limit
-    size_t start            # where the counted bytes start in the reply: after the outer header
-    size_t header           # header size of the stream being written: counts once its length is filled in
-
-
-cdef inline void quota_init(Quota *quota, ReadOptions options) noexcept:
-    quota.left = options.max_count or INT64_MAX
-    quota.sent = 0
-    quota.max_bytes = <size_t>options.max_bytes
-    quota.start = quota.header = 0
-
-
-cdef inline bint has_enough_bytes(const Quota *quota, ReplyWriter reply, int64_t n) noexcept:
-    """Whether no further entry may follow; n: entries of the stream being written. The first is always written."""
-    return (
-        quota.max_bytes != 0 and quota.sent + n > 0
-        and reply.length - quota.start - quota.header >= quota.max_bytes
-    )
-
-
-cdef inline bint is_spent(const Quota *quota, ReplyWriter reply) noexcept:
-    """Whether no further stream may follow."""
-    return quota.left <= 0 or has_enough_bytes(quota, reply, 0)
-
-
-cdef inline int64_t share_of(const Quota *quota, int64_t count) noexcept:
-    """How many entries the next stream may add, when each may add `count`; for both, 0: no limit."""
-    if quota.left == INT64_MAX:
-        return count
-    return min(count, quota.left) if count else quota.left
-
-
-cdef inline size_t open_entries(ReplyWriter reply, Quota *quota, int64_t expected) except? 0:
-    """Start the entries of a stream; returns what close_entries needs."""
-    cdef size_t opened = reply.open_array(expected)
-    quota.header = reply.length - opened
-    return opened
-
-
-cdef inline int close_entries(ReplyWriter reply, Quota *quota, size_t opened, int64_t n) except -1:
-    quota.header = 0
-    quota.sent += n
-    if quota.left != INT64_MAX:
-        quota.left -= n
-    return reply.close_array(opened, n)
-
-
 # --- XREAD ----------------------------------------------------------------------------------------------------------
 
 cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
@@ -352,6 +303,7 @@ def xread(Context ctx not None, list args not None):
     cdef bytes room = room_for_ids(n)
     cdef StreamID *after = ids_in(room)
     cdef list streams = []
+    cdef list archived = None
     cdef Stream stream
     cdef Quota quota
     cdef size_t opened = 0
@@ -360,12 +312,24 @@ def xread(Context ctx not None, list args not None):
         stream = find_stream(ctx, <bytes>args[options.first_key + i])
         parse_read_id(<bytes>args[options.first_key + n + i], stream, &after[i])
         streams.append(stream)
-    quota_init(&quota, options)
+    if ctx.tiers is not None:
+        archived = archived_parts(ctx, args, options, streams, after)
+        if archived is None:
+            return                  # the client waits for them
+    quota_init(&quota, options.max_count, options.max_bytes)
     for i in range(n):
         if is_spent(&quota, reply):
             break
         stream = <Stream>streams[i]
         count_second_look(ctx, <bytes>args[options.first_key + i], stream)
+        if archived is not None and archived[i] is not None:
+            if has_entries(stream, archived[i], after[i]):
+                if served == 0:
+                    opened = open_streams(reply, &quota, n)
+                served += 1
+                open_stream(reply, <bytes>args[options.first_key + i])
+                write_from_both(reply, &quota, stream, archived[i], after[i], options.count)
+            continue
         if stream is None or stream.length == 0 or id_cmp(stream.last_live_id(), after[i]) <= 0:
             continue
         if served == 0:
@@ -383,6 +347,24 @@ def xread(Context ctx not None, list args not None):
         wait(ctx, args, options, after, -1)
     else:
         reply.null_array()
+
+
+cdef list archived_parts(Context ctx, list args, ReadOptions options, list streams, const StreamID *after):
+    """For each stream its archived part, None where memory is enough. None: the client waits for them."""
+    cdef Py_ssize_t n = options.key_count
+    cdef Py_ssize_t i
+    cdef list again = with_fixed_ids(args, options, after)
+    cdef list parts = [None] * n
+    cdef int64_t count = options.count
+    if options.max_count and (count == 0 or options.max_count < count):
+        count = options.max_count
+    for i in range(n):
+        if streams[i] is not None and not ask_archive(
+            ctx, again, <bytes>args[options.first_key + i], <Stream>streams[i], after[i],
+            is_char(<bytes>args[options.first_key + n + i], c'+'), count or -1, options.max_bytes, i, parts
+        ):
+            return None
+    return parts
 
 
 cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
@@ -435,19 +417,24 @@ cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except 
 
 cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after, int64_t ready_at_ms) except -1:
     """Block the client until one of its keys is ready. `$` becomes the ID it stood for; `+` is resolved each time."""
-    cdef Py_ssize_t n = options.key_count
+    keys = args[options.first_key:options.first_key + options.key_count]
+    question = stream_question(options.group, ready_at_ms >= 0)
+    again = with_fixed_ids(args, options, after)
+    ctx.block_on(BlockRequest(keys, again, options.timeout_ms, question, ready_at_ms))
+    return 0
+
+
+cdef list with_fixed_ids(list args, ReadOptions options, const StreamID *after):
+    """The request with the IDs that `$` stands for."""
     cdef Py_ssize_t i, at
     cdef list again = args
-    for i in range(n):
-        at = options.first_key + n + i
+    for i in range(options.key_count):
+        at = options.first_key + options.key_count + i
         if is_char(<bytes>args[at], c'$'):
             if again is args:
                 again = args[:]
             again[at] = id_text(after[i])
-    keys = args[options.first_key:options.first_key + n]
-    question = stream_question(options.group, ready_at_ms >= 0)
-    ctx.block_on(BlockRequest(keys, again, options.timeout_ms, question, ready_at_ms))
-    return 0
+    return again
 
 
 # --- XREADGROUP -----------------------------------------------------------------------------------------------------
@@ -507,7 +494,7 @@ def xreadgroup(Context ctx not None, list args not None):
     read.min_idle_ms = options.min_idle_ms
     read.most_deliveries = UINT64_MAX
     read.no_ack = options.no_ack
-    quota_init(&read.quota, options)
+    quota_init(&read.quota, options.max_count, options.max_bytes)
     hold_effects(ctx)
     for i in range(n):
         if is_spent(&read.quota, reply):
