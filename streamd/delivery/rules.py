@@ -1,12 +1,14 @@
-"""Rules for groups, and where they lie: in one string for each stream that has any, under a key of the stream's own slot.
+"""Rules, and where they lie: in one string for each stream that has any, under a key of the stream's own slot.
 
-    streamd:rules:{6s}:jobs      GROUP workers MAXDELIVERIES 5 DEADLETTER jobs:dead
+    streamd:rules:{6s}:jobs      STREAM RETAIN LENGTH 100000 ACKED
+                                 GROUP workers MAXDELIVERIES 5 DEADLETTER jobs:dead
                                  GROUP audit MAXDELIVERIES 3 DEADLETTER "jobs:dead letters" ACKWAIT 60000
 
-A line for each group, in words as in a configuration file. Rules are plain data, so they are in files, payloads and on replicas of
-any kind, and move with their slot; a Redis keeps them and does not act. There is no copy of them in the server: who needs a rule
-looks the string up, which costs nothing while a database has no such key (`Database.reserved`). So it does not matter how the
-string came or went: SET, a file, a primary, RESTORE, RENAME, FLUSHALL.
+A line for the stream, if it has a rule of its own, and one for each group, in words as in a configuration file. Rules are plain data, so
+they are in files, payloads and on replicas of any kind, and move with their slot; a Redis keeps them and does not act. There is no copy of
+them in the server: who needs a rule looks the string up, which costs nothing while a database has no such key (`Database.reserved`). So it
+does not matter how the string came or went: SET, a file, a primary, RESTORE, RENAME, FLUSHALL. (What follows streams without being asked,
+values/streams/stream_rules.pyx, compares the string with the one that it knows.)
 
 The text between the braces has the slot of the stream (`tag_of`), because `{jobs}` would not for keys that contain `}`. Text that does not
 parse is kept, shown and not obeyed.
@@ -14,39 +16,59 @@ parse is kept, shown and not obeyed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from streamd.core.args import integer as integer_of
-from streamd.errors import CommandError, NotIntegerError, printable
+from streamd.delivery.options import (
+    DISTANT_MS,
+    Block,
+    Flag,
+    Integer,
+    Key,
+    check_needs,
+    option,
+    parse_changes,
+    quoted,
+    split_words,
+    words_of,
+)  # fmt: skip
+from streamd.errors import CommandError, printable
 from streamd.integers import INT64_MAX
 from streamd.keyspace.database import RESERVED, Database
 from streamd.keyspace.hash_slot import slot_of, tag_of
-from streamd.protocol.inline import split_line
 
 __all__ = [
-    "GroupRule", "describe", "find_rule", "format_rules", "key_of_rules", "parse_changes", "parse_names", "parse_rules",
-    "read_rules", "rules_with", "rules_without", "stream_of_rules",
+    "NO_STREAM_RULE", "GroupRule", "Rules", "StreamRule", "find_rule", "format_rules", "key_of_rules", "parse_rules", "read_all_rules",
+    "read_rules", "rules_with", "rules_without", "stream_of_rules", "stream_rules_with",
 ]  # fmt: skip
-
-MOST_DELIVERIES = 1_000_000
-LONGEST_MS = 2**53
 
 
 @dataclass(frozen=True)
 class GroupRule:
-    """What applies to the pending entries of a group.
+    """What applies to the pending entries of a group."""
 
-    max_deliveries  deliveries after which an entry is not delivered again; 0: any number, only XNACK FATAL ends them
-    dead_letter     the key of the stream that such an entry is moved to
-    ack_wait_ms     for how long an entry of that many deliveries may be pending before it is moved without a claim; 0: for ever
-    """
-
-    max_deliveries: int = 0
-    dead_letter: bytes = b""
-    ack_wait_ms: int = 0
+    dead_letter: bytes = option(
+        "DEADLETTER",
+        b"",
+        Key("key", spec=1),
+        "the stream that entries are moved to; created when needed; in a cluster it must have the slot of the stream",
+    )
+    max_deliveries: int = option(
+        "MAXDELIVERIES",
+        0,
+        Integer("n", 1, 1_000_000),
+        "an entry is delivered at most `n` times; without it, only XNACK FATAL ends an entry",
+        needs="DEADLETTER",
+    )
+    ack_wait_ms: int = option(
+        "ACKWAIT",
+        0,
+        Integer("ms", 1, DISTANT_MS),
+        "an entry that has been delivered `n` times is also moved when it has been idle for longer than this, even if nobody claims it",
+        needs="MAXDELIVERIES",
+    )
 
     @property
     def limit(self) -> int:
@@ -55,117 +77,133 @@ class GroupRule:
 
     def check(self) -> GroupRule:
         """The rule; CommandError if its options contradict each other."""
-        if not self.dead_letter:
-            raise CommandError("ERR DEADLETTER is missing: the key of the stream that entries are moved to")
-        if self.ack_wait_ms and not self.max_deliveries:
-            raise CommandError("ERR ACKWAIT needs MAXDELIVERIES")
+        check_needs(self)
+        return self
+
+
+@dataclass(frozen=True)
+class StreamRule:
+    """What applies to all entries of a stream."""
+
+    retain: bool = option("RETAIN", False, Block(), "begins the limits below; entries beyond them are trimmed")
+    length: int = option(
+        "LENGTH", 0, Integer("n", 1, 2**63 - 1), "entries beyond the newest `n` are trimmed", block="RETAIN"
+    )
+    max_bytes: int = option(
+        "BYTES",
+        0,
+        Integer("n", 1, 2**63 - 1),
+        "the oldest nodes are trimmed while the nodes of the stream use more than `n` bytes of memory; the newest node stays",
+        block="RETAIN",
+    )
+    age_ms: int = option(
+        "AGE",
+        0,
+        Integer("ms", 1, DISTANT_MS),
+        "entries are trimmed that are older than this, by the milliseconds of their ID",
+        block="RETAIN",
+    )
+    acked: bool = option(
+        "ACKED",
+        False,
+        Flag(),
+        "no entry is trimmed that a group has still to read or to acknowledge, nor any after it;"
+        " without LENGTH, BYTES and AGE, all before it are",
+        block="RETAIN",
+    )
+    groups: int = option(
+        "GROUPS",
+        1,
+        Integer("n", 1, 1_000_000),
+        "nothing is trimmed while the stream has fewer groups than this; default: 1",
+        needs="ACKED",
+        block="RETAIN",
+    )
+    at_most_ms: int = option(
+        "ATMOST",
+        0,
+        Integer("ms", 1, DISTANT_MS),
+        "entries older than this are trimmed in any case: a group that nobody reads does not hold the stream for ever",
+        needs="ACKED",
+        block="RETAIN",
+    )
+    keep_references: bool = option(
+        "KEEPREF",
+        False,
+        Flag(),
+        "trimmed entries stay pending in groups that have not acknowledged them; the default",
+        block="RETAIN",
+    )
+    delete_references: bool = option(
+        "DELREF",
+        False,
+        Flag(),
+        "trimmed entries are also removed from the pending entries of all groups",
+        block="RETAIN",
+    )
+
+    def check(self) -> StreamRule:
+        """The rule; CommandError if its options contradict each other."""
+        check_needs(self)
+        if self.retain and not (self.length or self.max_bytes or self.age_ms or self.acked):
+            raise CommandError("ERR RETAIN needs LENGTH, BYTES, AGE or ACKED")
+        if self.keep_references and self.delete_references:
+            raise CommandError("ERR KEEPREF and DELREF exclude each other")
+        if self.at_most_ms and self.at_most_ms < self.age_ms:
+            raise CommandError("ERR ATMOST must not be less than AGE")
         return self
 
 
 NO_RULE = GroupRule()
+NO_STREAM_RULE = StreamRule()
 
 
-# --- Options ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rules:
+    """All rules of a stream: its own, and those of its groups by name."""
+
+    stream: StreamRule = NO_STREAM_RULE
+    groups: Mapping[bytes, GroupRule] = field(default_factory=dict)
 
 
-def _number(option: str, most: int) -> Callable[[bytes], int]:
-    def parse(text: bytes) -> int:
-        try:
-            number = integer_of(text)
-        except NotIntegerError:
-            number = 0
-        if not 1 <= number <= most:
-            raise CommandError(f"ERR {option} must be an integer between 1 and {most}")
-        return number
-
-    return parse
-
-
-def _key(text: bytes) -> bytes:
-    if not text:
-        raise CommandError("ERR DEADLETTER must be the key of a stream, and not empty")
-    return text
-
-
-OPTIONS: Mapping[bytes, tuple[str, Callable[[bytes], Any]]] = {
-    b"MAXDELIVERIES": ("max_deliveries", _number("MAXDELIVERIES", MOST_DELIVERIES)),
-    b"DEADLETTER": ("dead_letter", _key),
-    b"ACKWAIT": ("ack_wait_ms", _number("ACKWAIT", LONGEST_MS)),
-}
-"""The field of each option, and how its value is read. The order is that of the string."""
-
-
-def parse_names(words: Sequence[bytes]) -> list[str]:
-    """The fields of options that are named without a value."""
-    return [_option(word)[0] for word in words]
-
-
-def parse_changes(words: Sequence[bytes]) -> dict[str, Any]:
-    """The fields that `option value ...` sets. CommandError if an option is unknown, given twice or has a bad value."""
-    changes: dict[str, Any] = {}
-    for at in range(0, len(words), 2):
-        name, parse = _option(words[at])
-        if at + 1 == len(words):
-            raise CommandError(f"ERR {printable(words[at])} has no value")
-        if name in changes:
-            raise CommandError(f"ERR {printable(words[at])} is given twice")
-        changes[name] = parse(words[at + 1])
-    return changes
-
-
-def _option(word: bytes) -> tuple[str, Callable[[bytes], Any]]:
-    found = OPTIONS.get(word.upper())
-    if found is None:
-        raise CommandError(f"ERR unknown option '{printable(word)}'")
-    return found
+NO_RULES = Rules()
 
 
 # --- As text ---------------------------------------------------------------------------------------------------------
 
 
-def format_rules(rules: Mapping[bytes, GroupRule]) -> bytes:
-    """The string that holds the rules of a stream; the same rules are the same text."""
-    lines = []
-    for group in sorted(rules):
-        words = [b"GROUP", _quoted(group)]
-        for option, (name, _) in OPTIONS.items():
-            value = getattr(rules[group], name)
-            if value != getattr(NO_RULE, name):
-                words += [option, _quoted(value if isinstance(value, bytes) else b"%d" % value)]
-        lines.append(b" ".join(words))
+def format_rules(rules: Rules) -> bytes:
+    """The string that holds the rules of a stream; the same rules are the same text, none are an empty one."""
+    lines = [] if rules.stream == NO_STREAM_RULE else [b"STREAM %s" % words_of(rules.stream)]
+    lines += [b"GROUP %s %s" % (quoted(group), words_of(rules.groups[group])) for group in sorted(rules.groups)]
     return b"\n".join(lines)
 
 
-def _quoted(word: bytes) -> bytes:
-    """A word as split_line reads it: in quotes unless all of it is harmless."""
-    if word and all(0x21 <= byte < 0x7F and byte not in b"\"'\\" for byte in word):
-        return word
-    return (
-        b'"'
-        + b"".join(b"%c" % byte if 0x20 <= byte < 0x7F and byte not in b'"\\' else b"\\x%02x" % byte for byte in word)
-        + b'"'
-    )
-
-
-def parse_rules(text: bytes) -> dict[bytes, GroupRule]:
-    """The rules in a string, by group; ValueError, with the reason, if any of it does not parse."""
+def parse_rules(text: bytes) -> Rules:
+    """The rules in a string; ValueError, with the reason, if any of it does not parse."""
     try:
-        return dict(_parsed(text))
+        return _parsed(text)
     except CommandError as error:
         raise ValueError(str(error).removeprefix("ERR ")) from None
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: bytes) -> Mapping[bytes, GroupRule]:
-    rules: dict[bytes, GroupRule] = {}
+def _parsed(text: bytes) -> Rules:
+    stream = NO_STREAM_RULE
+    groups: dict[bytes, GroupRule] = {}
     for line in text.split(b"\n"):
-        words = split_line(line)
-        if len(words) < 2 or words[0] != b"GROUP":
-            raise ValueError("a line does not begin with GROUP and its name")
-        if words[1] in rules:
-            raise ValueError(f"the group '{printable(words[1])}' has two lines")
-        rules[words[1]] = GroupRule(**parse_changes(words[2:])).check()
-    return rules
+        words = split_words(line)
+        if len(words) > 1 and words[0] == b"STREAM":
+            if stream != NO_STREAM_RULE:
+                raise ValueError("the stream has two lines")
+            stream = StreamRule(**parse_changes(StreamRule, words[1:])).check()
+        elif len(words) > 1 and words[0] == b"GROUP":
+            if words[1] in groups:
+                raise ValueError(f"the group '{printable(words[1])}' has two lines")
+            groups[words[1]] = GroupRule(**parse_changes(GroupRule, words[2:])).check()
+        else:
+            raise ValueError("a line begins neither with STREAM and an option nor with GROUP and its name")
+    return Rules(stream, groups)
 
 
 # --- In a database -----------------------------------------------------------------------------------------------------
@@ -185,16 +223,21 @@ def stream_of_rules(key: bytes) -> bytes | None:
     return stream if key == key_of_rules(stream) else None
 
 
-def read_rules(db: Database, stream: bytes) -> dict[bytes, GroupRule]:
-    """The rules of a stream by group; empty without rules. Raises ValueError if the stored text does not parse."""
+def read_all_rules(db: Database, stream: bytes) -> Rules:
+    """The rules of a stream. Raises ValueError if the stored text does not parse."""
     if not db.reserved:
-        return {}
+        return NO_RULES
     value = db.peek(key_of_rules(stream))
     if value is None:
-        return {}
+        return NO_RULES
     if type(value) is not bytes:
         raise ValueError("no string")
     return parse_rules(bytes(memoryview(value)))  # a copy to keep: APPEND changes a string in place
+
+
+def read_rules(db: Database, stream: bytes) -> Mapping[bytes, GroupRule]:
+    """The rules of the groups of a stream. Raises ValueError if the stored text does not parse."""
+    return read_all_rules(db, stream).groups
 
 
 def find_rule(db: Database, stream: bytes, group: bytes) -> GroupRule | None:
@@ -205,27 +248,34 @@ def find_rule(db: Database, stream: bytes, group: bytes) -> GroupRule | None:
         return None
 
 
-def rules_with(db: Database, stream: bytes, group: bytes, changes: Mapping[str, Any]) -> dict[bytes, GroupRule]:
+def rules_with(db: Database, stream: bytes, group: bytes, changes: Mapping[str, Any]) -> Rules:
     """The rules of a stream after a change of fields of a group's rule. CommandError if it is refused."""
     rules = _rules_to_change(db, stream)
-    rules[group] = rule = replace(rules.get(group, NO_RULE), **changes).check()
-    if has_circle(db, stream, rules):
+    groups = dict(rules.groups)
+    rule = replace(groups.pop(group, NO_RULE), **changes).check()
+    if rule == NO_RULE:
+        return replace(rules, groups=groups)
+    groups[group] = rule
+    if has_circle(db, stream, groups):
         raise CommandError(f"ERR DEADLETTER '{printable(rule.dead_letter)}' leads back to '{printable(stream)}'")
-    return rules
+    return replace(rules, groups=groups)
 
 
-def rules_without(db: Database, stream: bytes, group: bytes, names: Sequence[str]) -> dict[bytes, GroupRule]:
-    """The rules of a stream without these fields of a group's rule, or without all of it. CommandError if that is refused."""
+def rules_without(db: Database, stream: bytes, group: bytes) -> Rules:
+    """The rules of a stream but for those of a group. CommandError if they do not parse."""
     rules = _rules_to_change(db, stream)
-    rule = rules.pop(group, None)
-    if rule is not None and names:
-        rules[group] = replace(rule, **{name: getattr(NO_RULE, name) for name in names}).check()
-    return rules
+    return replace(rules, groups={name: rule for name, rule in rules.groups.items() if name != group})
 
 
-def _rules_to_change(db: Database, stream: bytes) -> dict[bytes, GroupRule]:
+def stream_rules_with(db: Database, stream: bytes, changes: Mapping[str, Any] | None) -> Rules:
+    """The rules of a stream after a change of fields of its own rule, or, with None, without that. CommandError if it is refused."""
+    rules = _rules_to_change(db, stream)
+    return replace(rules, stream=NO_STREAM_RULE if changes is None else replace(rules.stream, **changes).check())
+
+
+def _rules_to_change(db: Database, stream: bytes) -> Rules:
     try:
-        return read_rules(db, stream)
+        return read_all_rules(db, stream)
     except ValueError as error:
         where = printable(key_of_rules(stream))
         raise CommandError(
@@ -236,7 +286,7 @@ def _rules_to_change(db: Database, stream: bytes) -> dict[bytes, GroupRule]:
 def has_circle(db: Database, stream: bytes, rules: Mapping[bytes, GroupRule]) -> bool:
     """Whether dead letters of a stream with these rules could come back to it. O(streams that have rules)."""
     seen: set[bytes] = set()
-    left = [rule.dead_letter for rule in rules.values()]
+    left = [rule.dead_letter for rule in rules.values() if rule.dead_letter]
     while left:
         key = left.pop()
         if key == stream:
@@ -244,17 +294,7 @@ def has_circle(db: Database, stream: bytes, rules: Mapping[bytes, GroupRule]) ->
         if key not in seen:
             seen.add(key)
             try:
-                left += [rule.dead_letter for rule in read_rules(db, key).values()]
+                left += [rule.dead_letter for rule in read_rules(db, key).values() if rule.dead_letter]
             except ValueError:
                 continue
     return False
-
-
-def describe(rule: GroupRule) -> list[tuple[bytes, bytes | int]]:
-    """The options of a rule that are set, as STREAMD.GROUP GET shows them."""
-    shown: dict[str, bytes] = {name: option.lower() for option, (name, _) in OPTIONS.items()}
-    return [
-        (shown[each.name], getattr(rule, each.name))
-        for each in fields(rule)
-        if getattr(rule, each.name) != getattr(NO_RULE, each.name)
-    ]

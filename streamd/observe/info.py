@@ -104,7 +104,10 @@ ORDER = {
     "Cluster": ("cluster_enabled",),
     "Keyspace": (),
     "Keysizes": (),
-    "Delivery": ("dead_letters_moved", "dead_letters_not_moved"),
+    "Delivery": (
+        "dead_letters_moved", "dead_letters_not_moved", "trimmed_by_length", "trimmed_by_bytes", "trimmed_by_age", "trimmed_by_acked",
+        "trimmed_by_atmost",
+    ),
 }  # fmt: skip
 """Titles of sections, and names of fields."""
 

@@ -20,7 +20,7 @@ FAMILIES = (
     "users.acl_commands", "persistence.save_commands", "persistence.backup_commands", "cluster.client_commands",
     "cluster.operator_commands", "cluster.view_commands", "cluster.key_commands", "cluster.migration_commands", "absent.module", "scripting.eval_commands", "scripting.script_commands", "scripting.fcall_commands",
     "scripting.function_commands", "replication.primary_commands", "replication.failover_commands",
-    "replication.replica_commands", "delivery.group_commands", "tiered.tier_commands",
+    "replication.replica_commands", "delivery.group_commands", "delivery.stream_commands", "tiered.tier_commands",
 )  # fmt: skip
 """The modules that declare commands, relative to the package, but for those of types of value (ValueType.families)."""
 

@@ -54,6 +54,7 @@ ELSEWHERE = {
     ("docs/cluster-bus.md", "bytes of a link ─▶ Reader ─▶ decode ─▶ Receiver ─┬─▶ Claims       roles, slots, epochs: the greater config epoch wins"): DRAWING,
     ("docs/delivery.md", "> STREAMD.LAG orders billing"): "a reply; compared by tests/clients/test_counts.py",
     ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers MAXDELIVERIES 5 DEADLETTER jobs:dead ACKWAIT 60000"): "replies; compared by tests/unit/test_group_rules.py",
+    ("docs/delivery.md", "> STREAMD.STREAM SET orders RETAIN LENGTH 100000 ACKED ATMOST 604800000"): "replies; compared by tests/unit/test_stream_rules.py",
     ("docs/image.md", "docker build -t streamd ."): ENGINE,
     ("docs/replication.md", "cd examples/failover"): "run by tests/replication/test_demo.py",
     ("docs/replication.md", "port 7001: master"): "compared by tests/replication/test_demo.py",

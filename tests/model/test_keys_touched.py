@@ -54,7 +54,8 @@ NOT_RUN = {
 """What ends this process, writes files, forks or changes settings. None of them has keys."""
 WHOLE_DATABASE = {"KEYS", "SCAN", "RANDOMKEY", "DBSIZE", "FLUSHDB", "FLUSHALL", "SWAPDB"}
 """What looks at keys that nobody names: permission is asked for the command."""
-TOUCHES_NOTHING = {"MEMORY USAGE", "STREAMD.GROUP SET", "STREAMD.GROUP GET", "STREAMD.GROUP UNSET"}
+RULES = {f"STREAMD.{kind} {action}" for kind in ("GROUP", "STREAM") for action in ("SET", "GET", "UNSET")}
+TOUCHES_NOTHING = {"MEMORY USAGE", *RULES}
 """An overdue key takes memory too, and stays. Rules belong to a name, whether there is such a key or not."""
 FAST, LONG = 4, 200
 """Requests for each command; of those whose keys are not always in the same place, more."""

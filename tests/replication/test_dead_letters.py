@@ -166,7 +166,7 @@ def test_no_entry_is_lost_or_moved_twice_when_the_server_is_killed(new_streamd: 
             assert len(dead) == len(set(dead))
             assert not set(dead) & set(pending)
             assert len(dead) + len(pending) + undelivered == ENTRIES
-            assert wire.call("GET", RULES).value == b"GROUP g MAXDELIVERIES 2 DEADLETTER dead"
+            assert wire.call("GET", RULES).value == b"GROUP g DEADLETTER dead MAXDELIVERIES 2"
 
 
 # --- Replicas and files ------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_redis_reads_the_file_with_all_entries(new_streamd: StartServer) -> None
     try:
         assert redis.started, redis.log
         with Wire(redis.port) as wire:
-            assert wire.call("GET", RULES).value == b"GROUP g MAXDELIVERIES 1 DEADLETTER dead"
+            assert wire.call("GET", RULES).value == b"GROUP g DEADLETTER dead MAXDELIVERIES 1"
             assert (ids_of_dead(wire), ids_pending(wire)) == ([b"1-0"], [b"2-0", b"3-0"])
             assert wire.call("XLEN", "s").value == 3
     finally:

@@ -10,10 +10,11 @@ next second goes on where this one has ended.
 from streamd.core.capability cimport Capability
 from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context, Frame
-from streamd.core.dispatch cimport FENCED, FEW_REPLICAS, Dispatcher
+from streamd.core.dispatch cimport Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.keyspace.database cimport Database
+from streamd.values.streams.acting cimport is_held
 from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
 from streamd.values.streams.delivery cimport idle_of
 from streamd.values.streams.group cimport Group
@@ -62,21 +63,13 @@ cdef class DeadLetters(Capability):
         state = state_of(self.host.dispatcher.context)
         return state.moved, sum([len(failure.ids) for failure in state.failures.values()])
 
-    cdef bint is_held(self) except -1:
-        """Whether the server must not change data by itself now."""
-        cdef Dispatcher dispatcher = self.host.dispatcher
-        return bool(
-            self.host.is_loading or dispatcher.is_replica or dispatcher.keeps_keys or dispatcher.pause
-            or dispatcher.is_busy or dispatcher.is_refusing or dispatcher.state & (FENCED | FEW_REPLICAS)
-        )
-
     def each_second(self, long long now_ms):
         cdef Dispatcher dispatcher = self.host.dispatcher
         cdef Context ctx = dispatcher.context
         cdef Database db
         cdef Frame frame
         state = state_of(ctx)
-        if self.is_held() or not (state.failures or any([db.reserved for db in self.host.databases])):
+        if is_held(self.host) or not (state.failures or any([db.reserved for db in self.host.databases])):
             return
         self.until_us = monotonic_us() + SLICE_US
         frame = ctx.frame()

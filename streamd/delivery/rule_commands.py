@@ -1,0 +1,38 @@
+"""Shared by the commands that set and show rules: storing them as a plain string, replying with a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamd.core.context import Context
+from streamd.delivery.rules import Rules, format_rules, key_of_rules
+from streamd.keyspace.listener import EVENTS
+
+__all__ = ["reply_with", "store_rules"]
+
+
+def store_rules(ctx: Context, stream: bytes, rules: Rules) -> None:
+    """Make these the rules of a stream, as a plain string, and propagate that; nothing if they are so already."""
+    where, text = key_of_rules(stream), format_rules(rules)
+    ctx.effects = []
+    if (ctx.db.peek(where) or b"") == text:
+        return
+    ctx.dirty += 1
+    if text:
+        ctx.db.set(where, text)
+        ctx.db.event(EVENTS["string"], b"set", where)
+        ctx.propagate([b"SET", where, text])
+    else:
+        ctx.db.delete(where, tells=True)
+        ctx.propagate([b"DEL", where])
+
+
+def reply_with(ctx: Context, shown: Sequence[tuple[bytes, bytes | int]]) -> None:
+    """Reply with a map of names and values."""
+    ctx.reply.map(len(shown))
+    for name, value in shown:
+        ctx.reply.bulk(name)
+        if isinstance(value, bytes):
+            ctx.reply.bulk(value)
+        else:
+            ctx.reply.integer(value)

@@ -1,0 +1,252 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""StreamRules: what the rules of streams do, without being asked, in slices between the commands of clients.
+
+    a key changes ─▶ key_touched ─▶ marked ─▶ work, as soon as the loop is idle: a slice of each marked stream
+    each second   ─▶ every stream with a rule is marked
+
+The strings that hold the rules (delivery/rules.py) decide; this class compares them with what it knows, when one of
+them has changed and each second. While no stream has a rule of its own, it does not observe keys, and costs nothing.
+Each change is a unit of its own, as if a client had requested it. Nothing happens while the server must not change data
+by itself (acting.pyx); what is marked stays so.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.string cimport memcmp
+
+from streamd.core.capability cimport Capability
+from streamd.core.clock cimport monotonic_us, wall_ms
+from streamd.core.context cimport Context, Frame
+from streamd.core.dispatch cimport Dispatcher
+from streamd.core.effects cimport EVERYWHERE
+from streamd.keyspace.database cimport Database
+from streamd.values.streams.acting cimport is_held
+from streamd.values.streams.retention cimport Retention
+from streamd.values.streams.stream cimport Stream
+
+from streamd.core.info import Fields
+from streamd.delivery.rules import NO_STREAM_RULE, parse_rules, stream_of_rules
+from streamd.delivery.trimmed import REASONS, trimmed_of
+from streamd.keyspace.database import RESERVED
+
+__all__ = ["StreamRules"]
+
+cdef bytes PREFIX = RESERVED
+
+cdef enum:
+    SLICE_US = 300             # between two turns of clients
+
+
+cdef class RuledStream:
+    """A stream that has a rule of its own.
+
+    text       the string of rules as it was read
+    rule       the StreamRule in it
+    is_marked  it is in the list of those to be looked at
+    is_exact   ... to the last entry, not only for whole nodes
+    """
+
+    cdef Database db
+    cdef bytes key
+    cdef bytes text
+    cdef object rule
+    cdef Retention retention               # None: its entries are kept
+    cdef bint is_marked
+    cdef bint is_exact
+
+
+cdef class StreamRules(Capability):
+    """The streams with rules, and what is to be done for them.
+
+    streams       by database: by key
+    marked        RuledStream: those to be looked at, first come, first served
+    current       the one that is being changed; its own changes do not mark it
+    is_stale      strings may have changed
+    is_scheduled  `work` will be called
+    """
+
+    observer_rank = 20
+    info = {
+        "delivery": (Fields(" ".join([f"trimmed_by_{each}" for each in REASONS]), lambda self: self.amounts()),),
+    }
+
+    cdef object host
+    cdef list streams
+    cdef list marked
+    cdef RuledStream current
+    cdef bint is_stale
+    cdef bint is_scheduled
+
+    def __init__(self, host):
+        self.host = host
+        self.streams = [{} for _ in host.databases]
+        self.marked = []
+
+    def amounts(self):
+        """What was trimmed since the server started, by the option that it was trimmed for."""
+        by_reason = trimmed_of(self.host.dispatcher.context).by_reason
+        return tuple([f"entries={by_reason[each].entries},bytes={by_reason[each].bytes}" for each in REASONS])
+
+    # --- Which streams have rules -------------------------------------------------------------------------------------
+
+    cdef int refresh(self) except -1:
+        """Learn the rules from the strings that hold them."""
+        cdef Database db
+        cdef dict known, found
+        cdef RuledStream ruled
+        cdef bint has_any = False
+        self.is_stale = False
+        for db in self.host.databases:
+            known = self.streams[db.index]
+            if not known and not db.reserved:
+                continue
+            found = {}
+            for rules_key in db.reserved or ():
+                ruled = self.learn(db, rules_key, known)
+                if ruled is not None:
+                    found[ruled.key] = ruled
+            self.streams[db.index] = found
+            for key in known.keys() - found.keys():
+                trimmed_of(self.host.dispatcher.context).by_stream.pop((db.index, key), None)
+            has_any = has_any or len(found) > 0
+        if not has_any:
+            self.marked = []
+        self.host.dispatcher.key_changes.observe(self, has_any)
+        return 0
+
+    cdef RuledStream learn(self, Database db, bytes rules_key, dict known):
+        """The stream that a string is about, if that gives it a rule of its own."""
+        cdef bytes key = stream_of_rules(rules_key)
+        cdef RuledStream ruled = known.get(key)
+        cdef object value = db.peek(rules_key)
+        if key is None or type(value) is not bytes:
+            return None
+        if ruled is not None and ruled.text == value:
+            return ruled
+        text = bytes(memoryview(value))       # a copy to keep: APPEND changes a string in place
+        try:
+            rule = parse_rules(text).stream
+        except ValueError:
+            return None                       # dead_letter_timer.pyx logs it
+        if rule == NO_STREAM_RULE:
+            return None
+        if ruled is None or ruled.rule != rule:
+            ruled = RuledStream.__new__(RuledStream)
+            ruled.db = db
+            ruled.key = key
+            ruled.rule = rule
+            ruled.retention = Retention(rule) if rule.retain else None
+            ruled.is_exact = True
+            self.mark(ruled)
+        ruled.text = text
+        return ruled
+
+    # --- What has changed ---------------------------------------------------------------------------------------------
+
+    cdef int mark(self, RuledStream ruled) except -1:
+        if not ruled.is_marked:
+            ruled.is_marked = True
+            self.marked.append(ruled)
+        return self.schedule()
+
+    cdef int schedule(self) except -1:
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self.host.loop.call_soon(self.work)
+        return 0
+
+    cdef int key_touched(self, object db, bytes key, bint by_server) except -1:
+        cdef RuledStream ruled = (<dict>self.streams[(<Database>db).index]).get(key)
+        if ruled is not None:
+            if ruled is not self.current:
+                self.mark(ruled)
+        elif (
+            PyBytes_GET_SIZE(key) > PyBytes_GET_SIZE(PREFIX)
+            and memcmp(PyBytes_AS_STRING(key), PyBytes_AS_STRING(PREFIX), <size_t>PyBytes_GET_SIZE(PREFIX)) == 0
+        ):
+            self.is_stale = True
+            self.schedule()
+        return 0
+
+    cdef int flushing(self, object db) except -1:
+        self.is_stale = True
+        return 0
+
+    cdef int swapping(self, object db, object other) except -1:
+        self.is_stale = True
+        return 0
+
+    def cron(self, long long now_ms):
+        """Notice a first rule, and go on with what was held back."""
+        cdef Database db
+        for db in self.host.databases:
+            if db.reserved and not self.streams[db.index]:
+                self.is_stale = True
+        if self.is_stale or self.marked:
+            self.schedule()
+
+    def each_second(self, long long now_ms):
+        cdef RuledStream ruled
+        self.is_stale = True
+        for streams in self.streams:
+            for ruled in (<dict>streams).values():
+                ruled.is_exact = True
+                self.mark(ruled)
+
+    # --- What is done -------------------------------------------------------------------------------------------------
+
+    def work(self):
+        """A slice of what is to be done; runs again soon while there is more."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
+        cdef Context ctx = dispatcher.context
+        cdef Database db
+        cdef Frame frame
+        cdef long long until_us
+        self.is_scheduled = False
+        if is_held(self.host):
+            return                            # cron tries again
+        if self.is_stale:
+            self.refresh()
+        if not self.marked:
+            return
+        until_us = monotonic_us() + SLICE_US
+        frame = ctx.frame()
+        try:
+            ctx.now_ms = wall_ms()
+            for db in self.host.databases:
+                db.now_ms = ctx.now_ms
+            while self.marked and monotonic_us() < until_us:
+                self.follow(ctx, self.marked.pop(0))
+        finally:
+            self.current = None
+            ctx.go_back(frame)
+        dispatcher.serve_ready()
+        if self.marked:
+            self.schedule()
+
+    cdef int follow(self, Context ctx, RuledStream ruled) except -1:
+        """Do what the rule of a stream asks for, a slice of it."""
+        cdef object value
+        ruled.is_marked = False
+        if (<dict>self.streams[ruled.db.index]).get(ruled.key) is not ruled:
+            return 0                          # its rule has changed
+        value = ruled.db.peek(ruled.key)
+        if type(value) is not Stream:
+            return 0
+        self.current = ruled
+        ctx.db = ruled.db
+        ctx.effects = []
+        if ruled.retention is not None and ruled.retention.trim(ctx, ruled.key, <Stream>value, ruled.is_exact):
+            self.mark(ruled)
+        else:
+            ruled.is_exact = False
+        self.finish(ctx)
+        return 0
+
+    cdef int finish(self, Context ctx) except -1:
+        """Pass the effects of one change on, as a unit."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
+        for effect in ctx.effects:
+            dispatcher.effects.add(ctx.db.index, effect, EVERYWHERE)
+        dispatcher.effects.finish_unit()
+        ctx.effects = []
+        return 0
