@@ -40,7 +40,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from streamd.archive.archive_errors import NoStreamsError
+from streamd.archive.archive_errors import LockLostError, NoStreamsError
 from streamd.archive.boundary import (
     Gap,
     check_incarnation,
@@ -72,7 +72,7 @@ from streamd.archive.work import Hook, StreamWork, held, no_hook
 from streamd.arrow.entry_table import default_table
 from streamd.client.archive_keys import key_beside
 from streamd.client.client_errors import DataLossError, OptionError, ServerError, UnreachableError
-from streamd.client.connection import Connection, connect, server_features, server_ms
+from streamd.client.connection import TEMPORARY_CODES, Attempts, Connection, connect, server_features, server_ms
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
@@ -170,7 +170,7 @@ class Archiver:
     ) -> None:
         self.layout = Layout(path)
         self.options = dict(options)
-        self.reads = self.control = ConnectionOptions.parse_one_server(options).live_only()
+        self.reads = self.control = ConnectionOptions.parse(options).live_only()
         self.settings = settings
         self.disk = disk or disk_for(self.layout.root)
         self.hook = hook
@@ -205,8 +205,7 @@ class Archiver:
         report = StreamReport(stream)
         started = time.monotonic()
         try:
-            with connect(self.control) as connection:
-                self._under_lock(connection, stream, report)
+            self._attempt(stream, report)
         except OptionError:
             raise
         except (StreamdError, OSError) as error:
@@ -216,18 +215,36 @@ class Archiver:
         report.seconds = time.monotonic() - started
         return report
 
+    def _attempt(self, stream: str, report: StreamReport) -> None:
+        """Archive a stream; in a cluster again, from the start, when its slot has moved or its primary has failed meanwhile.
+
+        Each attempt is a run of its own, which finds what the last one has left as the one after a kill does.
+        """
+        place = self.control.at(stream)
+        attempts, ended = Attempts(place), list[str]()
+        while True:
+            run = f"{self.run_name}-{len(ended) + 1}" if ended else self.run_name
+            with connect(place) as connection:
+                try:
+                    self._under_lock(connection, report, run, ended)
+                    return
+                except (UnreachableError, ServerError, LockLostError) as error:
+                    if not is_elsewhere(place, error) or not attempts.wait():
+                        raise
+            ended.append(run)
+
     def note(self, report: StreamReport) -> None:
         """Note the run on the server, if that can be done; over a new connection, since the other one may be lost."""
         if report.is_left_to_another:
             return
-        with suppress(UnreachableError, ServerError), connect(self.control) as connection:
+        with suppress(UnreachableError, ServerError), connect(self.control.at(report.stream)) as connection:
             note_run(
                 connection, self.layout, report, self.run_name, every_ms=self.settings.every_ms,
                 is_new=report.status != "failed",
             )  # fmt: skip
 
-    def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
-        settings = self.settings
+    def _under_lock(self, connection: Connection, report: StreamReport, run: str, ended: Sequence[str]) -> None:
+        settings, stream = self.settings, report.stream
         # Before a key for its lock is made: is there such a stream, and is it the right server?
         log = ManifestLog.read(self.layout, stream)
         check_is_archived_stream(
@@ -235,11 +252,11 @@ class Archiver:
         ).need_state()
         server_id = settle_identity(connection, self.layout, log, accepts=settings.accept_server)
         lock = ArchiveLock.acquire(
-            connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
-            wait_ms=settings.lock_wait_ms,
+            connection, stream, run=run, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
+            wait_ms=settings.lock_wait_ms, ended=ended,
         )  # fmt: skip
-        staging = self.layout.staging(stream, self.run_name)
-        with held(lock, self.control), staged(self.layout.root, staging, self.disk):
+        staging = self.layout.staging(stream, run)
+        with held(lock, connection.options), staged(self.layout.root, staging, self.disk):
             self.hook("locked")
             work = StreamRun(self, connection, lock, report, server_id)
             work.run()
@@ -247,6 +264,12 @@ class Archiver:
         if work.table_fault is not None:
             report.warnings.append(str(work.table_fault))
         self.hook("released")
+
+
+def is_elsewhere(place: ConnectionOptions, error: StreamdError) -> bool:
+    """Whether a run may have failed because its stream is served by another node of a cluster now, or will be soon."""
+    is_of_a_move = not isinstance(error, ServerError) or error.code in TEMPORARY_CODES
+    return bool(place.cluster_nodes) and is_of_a_move
 
 
 @dataclass(frozen=True)
@@ -267,11 +290,9 @@ class StreamRun(StreamWork):
     def __init__(
         self, archiver: Archiver, connection: Connection, lock: ArchiveLock, report: StreamReport, server_id: str
     ) -> None:
-        super().__init__(
-            archiver.layout, archiver.disk, connection, lock, archiver.run_name, archiver.hook, archiver.tables
-        )
+        super().__init__(archiver.layout, archiver.disk, connection, lock, lock.run, archiver.hook, archiver.tables)
         self.settings = archiver.settings
-        self.reads = archiver.reads
+        self.reads = archiver.reads.at(lock.stream)
         self.server_id = server_id
         self._progress = archiver.progress
         self.report = report
@@ -299,9 +320,10 @@ class StreamRun(StreamWork):
         first_above = next_id = None
         if low <= high:
             first_above, next_id = (find_entry_above(self.connection, self.stream, each) for each in (low - 1, high))
-        self.report.low = self.report.high = format_entry_id(self.log.boundary)
+        self.report.high = format_entry_id(self.log.boundary)
+        self.report.low = self.report.low or self.report.high
         self.hook("bounded")
-        self.report.status = "nothing"
+        self.report.status = "archived" if self.report.files else "nothing"
         if high < low:
             return
         self.archive_range(Bounds(state, low, high, first_above, next_id, found.gap or again.gap))
@@ -359,7 +381,7 @@ class StreamRun(StreamWork):
         state  of the stream on the primary
         Raises ArchiveError when entries are read from a server that is no replica of it any more.
         """
-        if self.reads is self.connection.options:
+        if self.reads == self.connection.options:
             return state.last_generated
         with connect(self.reads) as connection:
             found = find_state(connection, self.stream)
@@ -389,7 +411,7 @@ class StreamRun(StreamWork):
         )
         self.hook("verified")
         self.refresh()
-        if self.reads is not self.connection.options:
+        if self.reads != self.connection.options:
             # Otherwise the files may be of another server's entries, and were compared with these.
             with connect(self.reads) as connection:
                 check_replica(connection, self.connection)
@@ -463,9 +485,10 @@ class StreamRun(StreamWork):
         report = self.report
         report.status = "archived"
         report.high = format_entry_id(manifest.high)
-        report.rows, report.files = manifest.rows, len(manifest.files)
-        report.bytes = sum(each.size for each in manifest.files)
-        report.deleted_meanwhile = gone
+        report.rows += manifest.rows
+        report.files += len(manifest.files)
+        report.bytes += sum(each.size for each in manifest.files)
+        report.deleted_meanwhile += gone
 
     def note_archive(self) -> None:
         """Report what is archived in all."""

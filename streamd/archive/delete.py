@@ -109,7 +109,7 @@ def capped(ranges: Iterable[Range], state: StreamInfo | None) -> list[Range]:
 
 def fixed_ranges(stream: str, options: Mapping[str, str], ranges: Iterable[Range]) -> list[Range]:
     """What the ranges mean now, for callers that count first and delete later."""
-    with connect(ConnectionOptions.parse_one_server(options).live_only()) as connection:
+    with connect(ConnectionOptions.parse(options).live_only().at(stream)) as connection:
         return capped(ranges, find_state(connection, stream))
 
 
@@ -141,7 +141,7 @@ def delete(
     """
     layout = Layout(path)
     layout.check()
-    connection_options = ConnectionOptions.parse_one_server(options).live_only()
+    connection_options = ConnectionOptions.parse(options).live_only().at(stream)
     report, done = DeleteReport(stream, is_trial=is_trial), Progress(progress)
     with connect(connection_options) as connection:
         # Before the lock is taken, which changes the server's counter; what an archiver does meanwhile may look like a gap.

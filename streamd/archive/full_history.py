@@ -30,7 +30,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ from streamd.client.client_errors import DataLossError, OptionError, ServerError
 from streamd.client.connection import Connection, connect, server_ms
 from streamd.client.key_names import stream_key
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
+from streamd.client.primaries import at_streams
 from streamd.printable import key_text
 from streamd.transfer.collector_pause import made_paused
 from streamd.transfer.partitions import find_streams, plan_partitions, refuse_missing
@@ -121,18 +122,22 @@ def plan_history(
     """
     if options.archive is None:
         raise OptionError("archive", "must name a folder")
-    options.connection.refuse_cluster("archives")
     layout = Layout(options.archive)
     layout.check()
-    with connect(options.connection.live_only()) as connection:
-        if options.fail_on_missing is not False:
-            archived = set(archived_streams(layout)) if options.named_streams else ()
-            refuse_missing(connection, [each for each in options.named_streams if each not in archived])
-        parts: list[Part] = []
-        for stream in streams_of(options, layout, connection):
-            if narrowed is None or narrowed.wants(stream):
-                parts += plan_stream(options, layout, connection, stream, reader or uuid.uuid4().hex, narrowed)
-    return parts
+    place = options.connection.live_only()
+    if options.fail_on_missing is not False:
+        archived = set(archived_streams(layout)) if options.named_streams else ()
+        named = [each for each in options.named_streams if each not in archived]
+        at_streams(place, named, lambda each, stream: refuse_missing(each, [stream]))
+    with connect(place) as connection:
+        streams = [each for each in streams_of(options, layout, connection) if narrowed is None or narrowed.wants(each)]
+    name = reader or uuid.uuid4().hex
+
+    def plan(connection: Connection, stream: str) -> list[Part]:
+        own = replace(options, connection=options.connection.at(stream))
+        return plan_stream(own, layout, connection, stream, name, narrowed)
+
+    return [part for parts in at_streams(place, streams, plan) for part in parts]
 
 
 def streams_of(options: SourceOptions, layout: Layout, connection: Connection) -> list[str]:
@@ -304,14 +309,15 @@ def read_history(options: SourceOptions, table: TableLayout) -> Iterator[pa.Reco
 
 def end_read(options: SourceOptions, reader: str) -> None:
     """Release the leases of a read before they expire. Spark does not report the end of a read; other callers know it."""
-    with connect(options.connection.live_only()) as connection:
-        for stream in streams_of(options, Layout(options.archive or ""), connection):
-            trying(connection, partial(release_lease, connection, stream, reader))
+    place = options.connection.live_only()
+    with connect(place) as connection:
+        streams = streams_of(options, Layout(options.archive or ""), connection)
+    at_streams(place, streams, lambda each, stream: trying(each, partial(release_lease, each, stream, reader)))
 
 
 def check_for_loss(options: SourceOptions, part: HotPart) -> None:
     """Raise DataLossError when entries of a part may have been trimmed since the read was planned."""
-    with connect(options.connection.live_only()) as connection:
+    with connect(options.connection.live_only().at(part.stream)) as connection:
         state = find_state(connection, part.stream)
         noted = trimmed_to(connection, part.stream)
     where = f"{part.stream!r}, {format_entry_id(part.low)} to {format_entry_id(part.high)}"

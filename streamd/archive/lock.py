@@ -1,12 +1,12 @@
 """The lock of a stream that is being archived, and everything that is done under it on the server.
 
-    streamd:archive:lock:<key>      string, expires: who archives this stream; set with NX
-    streamd:archive:token:<key>     string: a counter; each holder takes the next number, its fencing token
-    streamd:archive:trimmed:<key>   string: up to which ID archivers have trimmed, or are about to
-    streamd:archive:leases:<key>    string, expires: readers that prevent trimming (see leases.py)
-    streamd:archive:manifest:<key>  string, for each archive: the last manifest (see origin.py)
-    streamd:archive:replaced:<key>  string: the last load into the stream (see origin.py); written by `streamd load`
-    streamd:archive:runs:<key>      string: the last runs, for whoever watches them (see client/archive_runs.py)
+    streamd:archive:lock:{<tag>}:<key>      string, expires: who archives this stream; set with NX
+    streamd:archive:token:{<tag>}:<key>     string: a counter; each holder takes the next number, its fencing token
+    streamd:archive:trimmed:{<tag>}:<key>   string: up to which ID archivers have trimmed, or are about to
+    streamd:archive:leases:{<tag>}:<key>    string, expires: readers that prevent trimming (see leases.py)
+    streamd:archive:manifest:{<tag>}:<key>  string, for each archive: the last manifest (see origin.py)
+    streamd:archive:replaced:{<tag>}:<key>  string: the last load into the stream (see origin.py); written by `streamd load`
+    streamd:archive:runs:{<tag>}:<key>      string: the last runs, for whoever watches them (see client/archive_runs.py)
 
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.
@@ -24,8 +24,9 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from streamd.archive.archive_errors import LockedError, LockLostError
@@ -88,17 +89,26 @@ class ArchiveLock:
 
     @classmethod
     def acquire(
-        cls, connection: Connection, stream: str, *, run: str, archive: str, ttl_ms: int = 60_000, wait_ms: int = 0
+        cls,
+        connection: Connection,
+        stream: str,
+        *,
+        run: str,
+        archive: str,
+        ttl_ms: int = 60_000,
+        wait_ms: int = 0,
+        ended: Collection[str] = (),
     ) -> ArchiveLock:
         """Acquire the lock. Raises LockedError if somebody else holds it and does not release it within `wait_ms`.
 
         A dead process of this machine is not waited for.
+        ended  runs of this process that have ended without being able to release it
         """
         lock = cls(connection, stream, run, archive, ttl_ms)
         deadline = time.monotonic() + wait_ms / 1000
         while connection.command("SET", lock._key, lock._value, "NX", "PX", ttl_ms) is None:
             value = connection.command("GET", lock._key)
-            if value is None or lock._take_from_dead_process(value):
+            if value is None or lock._take_from_the_dead(value, ended):
                 continue
             if time.monotonic() >= deadline:
                 holder = described(value) or {}
@@ -110,10 +120,11 @@ class ArchiveLock:
         lock.token = int(connection.command("INCR", token_key(stream)))
         return lock
 
-    def _take_from_dead_process(self, value: bytes) -> bool:
-        """Remove the lock of a process of this machine that is gone; return whether that was done."""
+    def _take_from_the_dead(self, value: bytes, ended: Collection[str]) -> bool:
+        """Remove the lock of a process of this machine that is gone, or of a run that has ended; return whether that was done."""
         holder = described(value) or {}
-        if holder.get("host") != host_identity() or not is_gone(holder.get("pid")):
+        is_dead = holder.get("host") == host_identity() and is_gone(holder.get("pid"))
+        if not is_dead and holder.get("run") not in ended:
             return False
         self.connection.command("WATCH", self._key)
         if self.connection.command("GET", self._key) != value:
@@ -183,7 +194,16 @@ class ArchiveLock:
         """Release the lock. If that fails, it expires."""
         self.stop_renewing()
         with suppress(StreamdError):
-            self.guarded([("DEL", self._key)])
+            try:
+                self.guarded([("DEL", self._key)])
+            except (UnreachableError, ServerError):
+                options = self.connection.options
+                if not options.cluster_nodes:
+                    raise
+                # The slot has moved: the node that has it now is asked, once.
+                self.connection.close()
+                self.connection = connect(replace(options, retries=0, failover_timeout_ms=0))
+                self.guarded([("DEL", self._key)])
 
 
 def extend(connection: Connection, key: str, value: bytes, ttl_ms: int) -> bool:

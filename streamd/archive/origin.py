@@ -13,7 +13,7 @@ A copy of a server has its name, too: a second server with the same files, or th
 that is kept with the data tells the two apart, since a restart from these files leaves just what a copy has; and what is not kept with
 it changes with every restart and fail-over. But only one of them can go on with the archive unnoticed:
 
-    streamd:archive:manifest:<key>:<archive>   string: JSON with number and run of the last manifest that was written from here, and of the
+    streamd:archive:manifest:{<tag>}:<key>:<archive>   string: JSON with number and run of the last manifest that was written from here, and of the
                                                one that is about to be committed, so that a run may be killed before or after that; and
                                                what XINFO STREAM said when the stream was last compared with the archive
 
@@ -22,7 +22,7 @@ for another reason. Then its entries decide, all of them (same_stream.py): one t
 without having been archived. So they do where that stream cannot have become the present one (boundary.py: it was written again), and where
 `streamd load` has written to it since, which may have changed any of them:
 
-    streamd:archive:replaced:<key>   string: a name of that load (lock.py); the key above repeats it once the entries were compared
+    streamd:archive:replaced:{<tag>}:<key>   string: a name of that load (lock.py); the key above repeats it once the entries were compared
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from streamd.archive.manifest import Manifest
 from streamd.archive.manifest_log import ManifestLog, archived_streams
 from streamd.client.archive_keys import key_beside, replaced_key
 from streamd.client.client_errors import ServerError
-from streamd.client.connection import Connection
+from streamd.client.connection import Connection, Reply, run
 from streamd.client.key_names import stream_key
 from streamd.client.points import format_entry_id
 from streamd.client.stream_info import StreamInfo
@@ -62,15 +62,23 @@ __all__ = [
 KEY = "streamd:archive:server"
 
 
+def ask_for_name(connection: Connection, *words: str) -> Reply:
+    """The reply to a request about the name, at the node that has it of a cluster, whose streams have one name."""
+    options = connection.options
+    if options.cluster_nodes:
+        return run(options.at(KEY), lambda each: each.command(*words))
+    return connection.command(*words)
+
+
 def find_identity(connection: Connection) -> str | None:
     """The name of a server's data; None when it has none."""
-    found = connection.command("GET", KEY)
+    found = ask_for_name(connection, "GET", KEY)
     return None if found is None else found.decode(errors="replace")
 
 
 def give_identity(connection: Connection, name: str) -> str:
     """Name a server's data, unless it has a name; returns the one that it has then."""
-    connection.command("SET", KEY, name, "NX")
+    ask_for_name(connection, "SET", KEY, name, "NX")
     return find_identity(connection) or name
 
 

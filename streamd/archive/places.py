@@ -44,7 +44,11 @@ def find_places(options: Mapping[str, str], primary: str | None = None) -> Place
     primary  URL of the primary; None: as the replica says
     Raises ArchiveError when the one is no replica of the other, UnreachableError, OptionError.
     """
-    reads = ConnectionOptions.parse_one_server(options).live_only()
+    reads = ConnectionOptions.parse(options).live_only()
+    if reads.cluster_nodes:
+        if primary is not None:
+            raise ArchiveError("the nodes of a cluster are found by themselves, so --primary has no meaning")
+        return Places(reads, reads)
     with connect(reads) as connection:
         master = master_of(connection)
         if master is None:
@@ -54,7 +58,9 @@ def find_places(options: Mapping[str, str], primary: str | None = None) -> Place
         dataset = dataset_of(connection)
     if primary is not None:
         others = {name: value for name, value in options.items() if name.lower() not in ADDRESS_OPTIONS}
-        control = ConnectionOptions.parse_one_server({**others, "url": primary}).live_only()
+        control = ConnectionOptions.parse({**others, "url": primary}).live_only()
+        if control.cluster_nodes:
+            raise ArchiveError("--primary names the primary of a replica, not a cluster")
     else:
         control = at(reads, master)
     for _ in range(MOST_LINKS):

@@ -69,7 +69,7 @@ def restore(
     layout.check()
     log = ManifestLog.read_archived(layout, stream)
     report = RestoreReport(stream, into)
-    with connect(ConnectionOptions.parse_one_server(options).live_only()) as connection:
+    with connect(ConnectionOptions.parse(options).live_only().at(into)) as connection:
         state = find_state(connection, into)
         if state is not None and state.last_generated:
             if resume:

@@ -122,7 +122,7 @@ def check_is_archived_stream(
 
 def live_faults(options: ConnectionOptions, layout: Layout, stream: str) -> list[str]:
     """What is wrong with the stream that a server has now, all of whose archived entries are compared; nothing when it has none."""
-    with connect(options.live_only()) as connection:
+    with connect(options.live_only().at(stream)) as connection:
         try:
             log = ManifestLog.read(layout, stream)
             check_is_archived_stream(connection, layout, log, depth="content", may_be_gone=True)

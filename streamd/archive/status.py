@@ -17,10 +17,11 @@ from streamd.archive.run_records import find_run
 from streamd.archive.same_stream import check_is_archived_stream
 from streamd.client.archive_runs import ArchiveRun
 from streamd.client.client_errors import DataLossError
-from streamd.client.connection import Connection, connect, server_ms
+from streamd.client.connection import Connection, server_ms
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id, ms_of
+from streamd.client.primaries import at_streams
 from streamd.client.stream_info import find_groups
 from streamd.stream_state import age_s
 
@@ -67,9 +68,10 @@ def read_status(path: str, options: Mapping[str, str] | None, streams: list[str]
     layout.check()
     found = [of_archive(layout, stream) for stream in streams or archived_streams(layout)]
     if options is not None:
-        with connect(ConnectionOptions.parse_one_server(options).live_only()) as connection:
-            for status, log in found:
-                ask_server(connection, status, log)
+        asked = {status.stream: (status, log) for status, log in found}
+        at_streams(
+            ConnectionOptions.parse(options).live_only(), asked, lambda each, name: ask_server(each, *asked[name])
+        )
     return [status for status, _ in found]
 
 

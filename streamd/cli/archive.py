@@ -139,7 +139,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json
             with bar(stream, None, is_wanted=not as_json) as progress:
                 verdicts.append(verify_archive(layout, stream, quick=quick, progress=progress))
             if live:
-                verdicts[-1].faults += live_faults(ConnectionOptions.parse_one_server(options), layout, stream)
+                verdicts[-1].faults += live_faults(ConnectionOptions.parse(options), layout, stream)
     if as_json:
         say(json.dumps([each.to_json() for each in verdicts]))
     else:

@@ -105,8 +105,7 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> int:
     place = ConnectionOptions.parse(options)
     if path is None:
         return run(place.at(stream), lambda connection: need_state(connection, stream)).length
-    place.refuse_cluster("archives")
-    with connect(place) as connection:
+    with connect(place.at(stream)) as connection:
         state = find_state(connection, stream)
         if state is None:
             layout = Layout(path)

@@ -12,7 +12,7 @@ __all__ = ["collect_options", "named", "with_server_options"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SERVER: list[Callable[[F], F]] = [
-    click.option("--url", metavar="URL", help="redis://user@host:port/db, rediss:// for TLS, unix:///path."),
+    click.option("--url", metavar="URL", help="redis://user@host:port/db, rediss:// for TLS, unix:///path; redis+cluster://host:port,... for a cluster."),
     click.option("-h", "--host", metavar="HOST", help="Server's name or address.  [default: 127.0.0.1]"),
     click.option("-p", "--port", type=click.IntRange(1, 65535), help="Its TCP port.  [default: 6379]"),
     click.option("-n", "--db", type=click.IntRange(0), help="Number of the database."),

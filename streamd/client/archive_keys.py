@@ -1,8 +1,15 @@
-"""The keys that archivers keep on a server beside a stream, as `streamd load` must know them too: see archive/lock.py."""
+"""The keys that archivers keep on a server beside a stream, as `streamd load` must know them too: see archive/lock.py.
+
+streamd:archive:<kind>:{<tag>}:<key>   the tag puts it into the slot of the stream, so that both are changed in one transaction, and move
+                                       together, in a cluster; elsewhere it has no meaning
+"""
 
 from __future__ import annotations
 
 from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from streamd.client.key_names import stream_key
+from streamd.client.key_slots import tag_beside
 
 __all__ = ["key_beside", "quote_key", "replaced_key", "token_key", "unquote_key"]
 
@@ -22,7 +29,7 @@ def unquote_key(quoted: str) -> str:
 
 def key_beside(kind: str, stream: str) -> str:
     """The key that archivers keep beside a stream."""
-    return f"{PREFIX}{kind}:{quote_key(stream)}"
+    return f"{PREFIX}{kind}:{{{tag_beside(stream_key(stream))}}}:{quote_key(stream)}"
 
 
 def token_key(stream: str) -> str:

@@ -1,6 +1,6 @@
 """When a stream was last archived, as the server knows it, for whoever watches archives: health checks, metrics, the doctor.
 
-    streamd:archive:runs:<key>   string: JSON, {<archive>: {...}}: the last run over the stream into each archive (ArchiveRun)
+    streamd:archive:runs:{<tag>}:<key>   string: JSON, {<archive>: {...}}: the last run over the stream into each archive (ArchiveRun)
 
 An archiver writes it after each run over the stream, also after one that has failed or had nothing to archive, of which no manifest is
 left. Nothing that is promised depends on it.

@@ -350,13 +350,6 @@ class ConnectionOptions:
             raise OptionError(name, "needs tls=true, or a rediss:// url")
         return made
 
-    @classmethod
-    def parse_one_server(cls, options: Options) -> ConnectionOptions:
-        """As `parse`, for work that is not done on clusters."""
-        made = cls.parse(options)
-        made.refuse_cluster("archives")
-        return made
-
     def refuse_cluster(self, what: str) -> None:
         """Raise OptionError for a cluster."""
         if self.cluster_nodes:

@@ -1,15 +1,15 @@
-"""What is asked of all primaries of a cluster."""
+"""What is asked of all primaries of a cluster, or of the one that each stream is at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from streamd.client.client_errors import UnreachableError
-from streamd.client.connection import Connection, find_topology, open_node, repeated, run
+from streamd.client.connection import Connection, connect, find_topology, open_node, repeated, run
 from streamd.client.options import ConnectionOptions
 
-__all__ = ["on_primaries"]
+__all__ = ["at_streams", "on_primaries"]
 
 T = TypeVar("T")
 
@@ -44,6 +44,19 @@ def on_primaries(options: ConnectionOptions, action: Callable[[Connection], Coll
         if repeated(options, attempt):
             break
     return found
+
+
+def at_streams(options: ConnectionOptions, streams: Iterable[str], action: Callable[[Connection, str], T]) -> list[T]:
+    """What an action finds of each stream: over one connection to a server, or at the node of a cluster that has it, where it is repeated
+    as by `run`."""
+
+    def at_node(stream: str) -> T:
+        return run(options.at(stream), lambda connection: action(connection, stream))
+
+    if options.cluster_nodes:
+        return [at_node(stream) for stream in streams]
+    with connect(options) as connection:
+        return [action(connection, stream) for stream in streams]
 
 
 def has_open_slots(connection: Connection) -> bool:

@@ -467,11 +467,8 @@ def noted_if_done(connection: Connection, key: bytes) -> Iterator[None]:
 
 def told(connection: Connection, stream: str | None) -> list[Request]:
     """What makes an archive of a stream compare all of it: its entries may be others, under the same IDs."""
-    # Streams of clusters are not archived, and the token would be in another slot.
-    if stream is None or connection.options.cluster_nodes:
-        return []
-    is_archived = connection.command("EXISTS", token_key(stream))
-    return [("SET", replaced_key(stream), uuid.uuid4().hex)] if is_archived else []
+    is_archived = stream is not None and connection.command("EXISTS", token_key(stream))
+    return [("SET", replaced_key(stream or ""), uuid.uuid4().hex)] if is_archived else []
 
 
 def in_slot_of(key: str) -> str:

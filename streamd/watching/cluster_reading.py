@@ -68,21 +68,6 @@ class ClusterLook(Look):
         return next((each for each in self.nodes if each.node.id == node_id), None)
 
 
-class NodeReader(Reader):
-    """A reader of one node, which finds the keys of other nodes through the cluster."""
-
-    def __init__(self, cluster: ClusterReader, place: Place) -> None:
-        super().__init__(place, cluster.limits, cluster.connect)
-        self._cluster = cluster
-
-    def archive_runs(self, keys: Iterable[bytes]) -> dict[bytes, list[ArchiveRun]]:
-        return self._cluster.archive_runs(keys)
-
-    def own_archive_runs(self, keys: Iterable[bytes]) -> dict[bytes, list[ArchiveRun]]:
-        """Of the runs that are recorded at this node."""
-        return super().archive_runs(keys)
-
-
 class ClusterReader:
     """Readers of all nodes. Raises UnreachableError when no node answers, and ServerError when the login is refused."""
 
@@ -91,7 +76,7 @@ class ClusterReader:
         self.limits = limits
         self.connect = connect
         self._known = [place]
-        self._readers: dict[Place, NodeReader] = {}
+        self._readers: dict[Place, Reader] = {}
         self.last: ClusterLook | None = None
 
     def close(self) -> None:
@@ -99,13 +84,13 @@ class ClusterReader:
             reader.close()
         self._readers.clear()
 
-    def reader(self, place: Place) -> NodeReader:
+    def reader(self, place: Place) -> Reader:
         """The reader of a node."""
         if place not in self._readers:
-            self._readers[place] = NodeReader(self, place)
+            self._readers[place] = Reader(place, self.limits, self.connect)
         return self._readers[place]
 
-    def _ask(self, place: Place, action: Callable[[NodeReader], T]) -> T:
+    def _ask(self, place: Place, action: Callable[[Reader], T]) -> T:
         """What an action gets of a node, whose connection is given up when it breaks."""
         try:
             return action(self.reader(place))
@@ -161,7 +146,7 @@ class ClusterReader:
         )  # fmt: skip
         return self.last
 
-    def _look_at(self, reader: NodeReader, each: NodeLook, *, streams: bool) -> None:
+    def _look_at(self, reader: Reader, each: NodeLook, *, streams: bool) -> None:
         look = reader.look(streams=streams and each.node.is_primary)
         state, view = reader.ask([["CLUSTER", "INFO"], ["CLUSTER", "NODES"]])
         each.state = parse_info(state)
@@ -174,24 +159,33 @@ class ClusterReader:
         return sorted(found, key=lambda line: -line.at_s)[:count]
 
     def archive_runs(self, keys: Iterable[bytes]) -> dict[bytes, list[ArchiveRun]]:
-        """The last run over each of these streams into each archive; each record is at one of the primaries."""
-        wanted = list(keys)
-        return {key: runs for reader in self._primaries() for key, runs in reader.own_archive_runs(wanted).items()}
+        """The last run over each of these streams into each archive, which is recorded in the slot of the stream."""
+        found: dict[bytes, list[ArchiveRun]] = {}
+        for key in keys:
+            if (reader := self._reader_of(key)) is not None:
+                found |= reader.archive_runs([key])
+        return found
 
     def pending(self, places: Sequence[tuple[bytes, bytes]], count: int) -> list[list[PendingEntry]]:
         """Of each (stream, group) the pending entries with the smallest IDs."""
+        readers = [self._reader_of(key) for key, _ in places]
         return [
-            next((found for reader in self._primaries() if (found := reader.pending([place], count)[0])), [])
-            for place in places
+            [] if reader is None else reader.pending([place], count)[0]
+            for reader, place in zip(readers, places, strict=True)
         ]
 
     def fields(self, key: bytes, entry_id: str) -> list[tuple[bytes, bytes]] | None:
         """The fields and values of an entry; None if there is no such entry."""
-        return next(
-            (found for reader in self._primaries() if (found := reader.fields(key, entry_id)) is not None), None
-        )
+        reader = self._reader_of(key)
+        return None if reader is None else reader.fields(key, entry_id)
 
-    def _primaries(self) -> Iterator[NodeReader]:
+    def _reader_of(self, key: bytes) -> Reader | None:
+        """The reader of the primary that had a stream at the last look; None: nobody had it, or that one does not answer any more."""
+        looks = self.last.primaries if self.last is not None else ()
+        place = next((each.node.place for each in looks if each.look is not None and key in each.look.streams), None)
+        return None if place is None else self._readers.get(place)
+
+    def _primaries(self) -> Iterator[Reader]:
         """The readers of the primaries that answered at the last look."""
         for each in self.last.primaries if self.last is not None else ():
             if each.node.place in self._readers:

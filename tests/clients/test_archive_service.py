@@ -27,6 +27,7 @@ from support.archives.runs import KEY, rows_of_history
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
 from streamd.archive.verify import verify_archive
+from streamd.client.archive_runs import runs_key
 
 pytestmark = pytest.mark.long
 
@@ -267,13 +268,13 @@ def test_a_stream_that_was_not_archived_for_too_long_is_late(
         service.next_round(archived(KEY, 20), "the entries")
         assert service.end() == 0
     assert status_of(path, port, "--max-age", "1h")[0] == 0
-    runs = json.loads(store.get(f"streamd:archive:runs:{KEY}"))
+    runs = json.loads(store.get(runs_key(KEY)))
     for each in runs.values():
         each["success_ms"] -= 7_200_000
-    store.set(f"streamd:archive:runs:{KEY}", json.dumps(runs))
+    store.set(runs_key(KEY), json.dumps(runs))
     code, _, said = status_of(path, port, "--max-age", "1h")
     assert (code, said.startswith(f"{KEY}: the last run that succeeded ended 7,20")) == (1, True)
-    store.set(f"streamd:archive:runs:{KEY}", "[no record")
+    store.set(runs_key(KEY), "[no record")
     assert status_of(path, port, "--max-age", "1h")[::2] == (1, f"{KEY}: the server knows no run into this archive\n")
     store.delete(KEY)
     assert status_of(path, port, "--max-age", "1h")[0] == 0

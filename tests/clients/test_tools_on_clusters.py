@@ -1,4 +1,4 @@
-"""export, load, history and report on clusters, while slots move and primaries die."""
+"""export, load, history, report and archives on clusters, while slots move and primaries die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ import pytest
 import redis
 from support.servers import eventually, python_environment
 
+from streamd.archive.archiver import Archiver, ArchiveSettings
+from streamd.archive.full_history import read_history
+from streamd.archive.layout import Layout
 from streamd.archive.live_stream import read_entries
+from streamd.archive.manifest import Manifest
+from streamd.archive.manifest_log import ManifestLog, archived_streams
+from streamd.archive.verify import verify_archive
 from streamd.arrow.entry_table import default_table
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.connection import Connection, connect, run
@@ -23,6 +29,7 @@ from streamd.client.points import MAX_ID
 from streamd.client.primaries import on_primaries
 from streamd.embedded import EmbeddedCluster
 from streamd.transfer.partitions import scan
+from streamd.transfer.read_options import SourceOptions
 
 pytestmark = pytest.mark.long
 
@@ -244,14 +251,125 @@ def test_a_load_goes_on_when_its_stream_moves(
     assert [int(fields["n"]) for _, fields in client.xrange("s")] == list(range(rows))
 
 
+# --- Archives ---------------------------------------------------------------------------------------------------------------
+
+RUN = ArchiveSettings(hot_window_ms=0, trim_delay_ms=0, merge_files=2, checkpoint_every=1)
+
+
+def archived(path: Path, number: int, cluster: EmbeddedCluster) -> list[str]:
+    """The IDs of a stream, from its archive and its node."""
+    found = read_history(
+        SourceOptions.parse({"url": url_of(cluster, 0, 1), "stream": f"s:{number}", "archive": str(path)}),
+        default_table(),
+    )
+    return [entry_id for batch in found for entry_id in batch.column(0).to_pylist()]
+
+
+def test_the_streams_of_a_cluster_are_archived_verified_and_read_again(
+    streamd_cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client, path, url = fill(streamd_cluster), tmp_path / "a", url_of(streamd_cluster)
+    for number in range(STREAMS):
+        client.xgroup_destroy(f"s:{number}", "g")
+    words = ("--url", url, "--pattern", "s:*", "--keep", "0s", "--trim-delay", "0s")
+    streamd("archive", "run", str(path), *words)
+    assert [client.xlen(f"s:{number}") for number in range(STREAMS)] == [0] * STREAMS
+    for number in range(STREAMS):
+        client.xadd(f"s:{number}", {"n": ENTRIES + 1}, id=f"{ENTRIES + 1}-1")
+    found = json.loads(streamd("archive", "status", str(path), "--url", url, "--max-age", "1h", "--json"))
+    assert [(each["rows"], each["on_server"], each["behind_entries"]) for each in found] == [(ENTRIES, 1, 1)] * STREAMS
+    assert streamd("archive", "verify", str(path), "--live", "--url", url).count(": valid;") == STREAMS
+    lines = streamd("history", "s:3", "--archive", str(path), "--url", url, "--format", "json").splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [f"{n}-1" for n in range(1, ENTRIES + 2)]
+    streamd("archive", "delete", str(path), "s:3", "--id", "7-1", "--yes", "--url", url)
+    streamd("archive", "restore", str(path), "s:3", "--into", "again", "--url", url)
+    assert client.xlen("again") == ENTRIES - 1
+    # A load into the stream, and one name of the data, whichever node is asked.
+    assert {log.server_id for log in logs_of(path)} == {client.get("streamd:archive:server")}
+    client.delete("s:5")
+    client.xadd("s:5", {"n": 1}, id="99-1")
+    assert "recreated" in streamd("archive", "run", str(path), *words, status=1)
+
+
+def logs_of(path: Path) -> list[Manifest]:
+    layout = Layout(path)
+    return [last for stream in archived_streams(layout) if (last := ManifestLog.read(layout, stream).last) is not None]
+
+
+@pytest.mark.parametrize(
+    "step", ["locked", "staged", "moved", "pending", "committed", "trimming", "merge moved", "pruned"]
+)
+def test_a_slot_moves_during_a_run(streamd_cluster: EmbeddedCluster, tmp_path: Path, step: str) -> None:
+    client, options = streamd_cluster.client(decode_responses=True), {"url": url_of(streamd_cluster), "stream": "s:1"}
+    slot = client.keyslot("s:1")
+    owners = [node.port for node in streamd_cluster.nodes]
+    moved: list[str] = []
+
+    def hook(name: str) -> None:
+        if name == step and not moved:
+            moved.append(name)
+            move(streamd_cluster, slot, slot, (owners.index(client.get_node_from_key("s:1").port) + 1) % 3)
+
+    ids = []
+    for start in (1, 31, 61):
+        for entry in range(start, start + 30):
+            ids.append(client.xadd("s:1", {"n": entry}, id=f"{entry}-1"))
+        (report,) = Archiver(str(tmp_path / "a"), options, RUN, hook=hook).run().streams
+        assert (report.status, report.error, report.rows, report.trimmed) == ("archived", None, 30, 30)
+    assert moved
+    assert archived(tmp_path / "a", 1, streamd_cluster) == ids
+    assert verify_archive(Layout(tmp_path / "a"), "s:1").is_whole
+    assert client.xlen("s:1") == 0
+    assert not [*client.scan_iter("streamd:archive:lock:*")]
+
+
+@pytest.mark.parametrize("step", ["locked", "staged", "pending", "committed", "trimming"])
+def test_a_primary_dies_during_a_run(
+    streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path, step: str
+) -> None:
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0)
+    client, path = fill(cluster), tmp_path / "a"
+    for number in range(STREAMS):
+        client.xgroup_destroy(f"s:{number}", "g")
+    options = {"url": url_of(cluster, 0, 1, 2), "streamPattern": "s:*"}
+    by_port = {node.port: node for node in cluster.nodes}
+    victims: list[int] = []
+
+    def hook(name: str) -> None:
+        if name == step and not victims:
+            victims.append(client.get_node_from_key("s:1").port)
+            with by_port[victims[0]].client() as one:
+                eventually(lambda: one.wait(1, 1000) == 1)
+            by_port[victims[0]].kill()
+
+    report = Archiver(str(path), options, RUN, hook=hook).run()
+    assert [(each.error, each.rows) for each in report.streams] == [(None, ENTRIES)] * STREAMS
+    assert victims
+    for number in range(STREAMS):
+        assert archived(path, number, cluster) == [f"{n}-1" for n in range(1, ENTRIES + 1)]
+        assert verify_archive(Layout(path), f"s:{number}").is_whole
+
+
+def test_another_run_holds_the_lock_of_a_stream_of_a_cluster(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    fill(streamd_cluster)
+    options = {"url": url_of(streamd_cluster), "stream": "s:1"}
+    inner: list[str | None] = []
+
+    def hook(name: str) -> None:
+        if name == "staged":
+            inner.append(Archiver(str(tmp_path / "a"), options, RUN).run().streams[0].error_kind)
+
+    assert Archiver(str(tmp_path / "a"), options, RUN, hook=hook).run().streams[0].error is None
+    assert inner == ["LockedError"]
+
+
 # --- What is refused -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("archive", "run", "{dir}/a", "--stream", "s"), "archives of a cluster are not supported"),
-        (("history", "s", "--archive", "{dir}/a"), "archives of a cluster are not supported"),
+        (("archive", "run", "{dir}/a", "--stream", "s", "--primary", "redis://h"), "--primary has no meaning"),
         (("load", "{dir}/rows.jsonl"), "rows of {dir}/rows.jsonl for several streams cannot be loaded into a cluster: --into names one"),
         (("export", "missing", "--to", "{dir}/x"), "there is no stream 'missing'"),
     ],

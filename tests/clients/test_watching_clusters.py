@@ -14,6 +14,7 @@ from support.cluster.nodes import start_cluster
 from support.replicas.nodes import Node
 from support.servers import eventually, python_environment
 
+from streamd.client.archive_runs import ArchiveRun, format_runs, runs_key
 from streamd.client.client_errors import UnreachableError
 from streamd.client.place import Place
 from streamd.embedded import EmbeddedCluster
@@ -123,15 +124,14 @@ def test_pending_entries_and_their_fields_are_found_at_their_node(streamd_cluste
     reader.close()
 
 
-def test_the_records_of_archivers_are_found_at_other_nodes(streamd_cluster: EmbeddedCluster) -> None:
+def test_the_records_of_archivers_are_beside_the_streams(streamd_cluster: EmbeddedCluster) -> None:
     client = streamd_cluster.client()
     for number in range(9):
         client.xadd(f"s:{number}", {"n": number})
-        client.set(f"streamd:archive:runs:s:{number}", json.dumps({"place": "/a"}))
+        client.set(runs_key(f"s:{number}"), format_runs({"a": ArchiveRun(archive=f"/{number}", run="r", at_ms=1)}))
     reader = ClusterReader(Place(port=streamd_cluster.nodes[0].port), Limits())
-    look = reader.look()
-    own = [reader.reader(each.node.place).archive_runs([*each.look.streams]) for each in look.primaries if each.look]
-    assert sum(map(len, own)) == len(reader.archive_runs(look.streams))
+    found = reader.archive_runs(reader.look().streams)
+    assert {key: runs[0].archive for key, runs in found.items()} == {f"s:{n}".encode(): f"/{n}" for n in range(9)}
     reader.close()
 
 
