@@ -149,6 +149,8 @@ class BuildOnce(build_ext):
                 file.write(f"  {at + 1:3} of {len(todo)}  {ext.sources[0]}\n")
         # What is there already may have been compiled with other flags.
         Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+        # Nor may the C file be that of other declarations: those that git or tar has put there can be older than it.
+        (ROOT / ext.sources[0]).with_suffix(".c").unlink(missing_ok=True)
         self.build_extension(ext)
         if gc.get_count()[0] > OBJECTS_KEPT:
             gc.collect()
