@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from streamd.core.context import Context
 from streamd.core.spec import KeysAfter, KeysAt, command, container, key, string
-from streamd.delivery.failures import Place, state_of
 from streamd.delivery.options import arguments_of, describe, parse_changes, parse_names
 from streamd.delivery.rule_commands import reply_with, store_rules
 from streamd.delivery.rules import GroupRule, read_all_rules, read_rules, rules_with, rules_without
+from streamd.delivery.state import Place, state_of
 
 __all__ = ["drop_rules_of_group"]
 
@@ -28,7 +28,7 @@ def find_dead_letter(args: list[bytes]) -> range | None:
     "STREAMD.GROUP SET", arity=-6, group="stream", flags="write denyoom",
     keys=(KeysAt(2, flags="RW update"), KeysAfter(b"DEADLETTER", start=4, flags="RW insert incomplete", find=find_dead_letter)),
     since="0.2.0",
-    summary="Sets rules of a consumer group: after how many deliveries an entry is moved to a dead-letter stream.",
+    summary="Sets rules of a consumer group: when entries are retried, and after how many deliveries they are moved.",
     complexity="O(N) with N the streams that have rules and are reached by dead letters.",
     args=(key(), string("group"), arguments_of(GroupRule, with_values=True)),
 )  # fmt: skip
@@ -73,6 +73,7 @@ def streamd_group_unset(ctx: Context, args: list[bytes]) -> None:
 
 def drop_rules_of_group(ctx: Context, stream: bytes, group: bytes) -> None:
     """The group is destroyed: its rules go, too. The caller propagates the rest."""
+    state_of(ctx).forget_group(Place(ctx.db.index, stream, group))
     try:
         rules = read_all_rules(ctx.db, stream)
     except ValueError:

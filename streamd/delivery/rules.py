@@ -24,6 +24,7 @@ from typing import Any
 from streamd.delivery.options import (
     DISTANT_MS,
     Block,
+    Decimal,
     Flag,
     Integer,
     Key,
@@ -35,7 +36,6 @@ from streamd.delivery.options import (
     words_of,
 )  # fmt: skip
 from streamd.errors import CommandError, printable
-from streamd.integers import INT64_MAX
 from streamd.keyspace.database import RESERVED, Database
 from streamd.keyspace.hash_slot import slot_of, tag_of
 
@@ -69,15 +69,45 @@ class GroupRule:
         "an entry that has been delivered `n` times is also moved when it has been idle for longer than this, even if nobody claims it",
         needs="MAXDELIVERIES",
     )
-
-    @property
-    def limit(self) -> int:
-        """The delivery count from which on an entry is not delivered again. XNACK FATAL sets the greatest count."""
-        return self.max_deliveries or INT64_MAX
+    back_off_ms: int = option(
+        "BACKOFF",
+        0,
+        Integer("ms", 1, DISTANT_MS),
+        "an entry cannot be claimed for that time after its first delivery, or after the XNACK FAIL of it",
+    )
+    factor: int = option(
+        "FACTOR",
+        1000,
+        Decimal("f", 1, 100),
+        "the time grows by this factor with each delivery, up to three decimal places; default: 1",
+        needs="BACKOFF",
+    )
+    max_back_off_ms: int = option(
+        "MAX",
+        DISTANT_MS,
+        Integer("ms", 1, DISTANT_MS),
+        "the time grows no further; default: no limit",
+        needs="BACKOFF",
+    )
+    jitter: int = option(
+        "JITTER",
+        0,
+        Integer("percent", 1, 100),
+        "the time varies by up to that part of it, by the ID of the entry, so that entries that failed together are not retried together",
+        needs="BACKOFF",
+    )
+    isolate: int = option(
+        "ISOLATE",
+        0,
+        Integer("k", 1, 1_000_000),
+        "an entry that has been delivered `k` times is delivered alone: no other entry is in the reply",
+    )
 
     def check(self) -> GroupRule:
         """The rule; CommandError if its options contradict each other."""
         check_needs(self)
+        if self.max_back_off_ms < self.back_off_ms:
+            raise CommandError("ERR MAX must not be less than BACKOFF")
         return self
 
 

@@ -53,7 +53,7 @@ ELSEWHERE = {
     ("docs/cluster.md", "for port in 7001 7002 7003 7004 7005 7006; do"): "six servers; tests/cluster/test_redis_cli.py does the same",
     ("docs/cluster-bus.md", "bytes of a link ─▶ Reader ─▶ decode ─▶ Receiver ─┬─▶ Claims       roles, slots, epochs: the greater config epoch wins"): DRAWING,
     ("docs/delivery.md", "> STREAMD.LAG orders billing"): "a reply; compared by tests/clients/test_counts.py",
-    ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers MAXDELIVERIES 5 DEADLETTER jobs:dead ACKWAIT 60000"): "replies; compared by tests/unit/test_group_rules.py",
+    ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers MAXDELIVERIES 5 DEADLETTER jobs:dead BACKOFF 1000 FACTOR 2"): "replies; compared by tests/unit/test_group_rules.py",
     ("docs/delivery.md", "> STREAMD.STREAM SET orders RETAIN LENGTH 100000 ACKED ATMOST 604800000"): "replies; compared by tests/unit/test_stream_rules.py",
     ("docs/image.md", "docker build -t streamd ."): ENGINE,
     ("docs/replication.md", "cd examples/failover"): "run by tests/replication/test_demo.py",

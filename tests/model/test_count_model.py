@@ -150,6 +150,8 @@ class CountsAgainstDict(RuleBasedStateMachine):
             b"pending": len(self.pending),
             b"lag-ms": max(0, self.now - undelivered[0][0]) if undelivered else 0,
             b"oldest-pending-ms": max(0, self.now - min(self.pending)[0]) if self.pending else 0,
+            b"held-back": 0,
+            b"dead-lettered": 0,
         }
         assert run(self.ctx, "STREAMD.LAG", "s", "g") == lag
         assert run(self.ctx, "STREAMD.LAG", "s") == {b"g": lag}

@@ -31,6 +31,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         self.oracle: SortedDict[ID, tuple[int | None, int, int]] = SortedDict()  # ID -> owner, delivery time, count
         self.zone: dict[ID, int] = {}  # the NACK zone: ID -> place
         self.zone_next = 0
+        self.held: set[ID] = set()  # held back
         self.turns: dict[ID, int] = {}  # which setting of a delivery time was the ID's last
         self.turn = 0
         self.owners = [self.pel.add_owner() for _ in range(owners)]
@@ -79,6 +80,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
     def remove_one(self, entry: ID) -> None:
         self.pel.remove(entry)
         del self.oracle[entry]
+        self.held.discard(entry)
         self.leave_zone(entry)
 
     def enter_zone(self, entry: ID) -> None:
@@ -91,6 +93,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
 
     def disown_one(self, entry: ID) -> None:
         self.pel.disown(entry)
+        self.held.discard(entry)
         self.oracle[entry] = None, 0, self.oracle[entry][2]
         self.enter_zone(entry)
 
@@ -98,6 +101,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         if entry in self.zone:
             return
         self.pel.set_time(entry, delivery_ms)
+        self.held.discard(entry)
         owner, _, count = self.oracle[entry]
         self.oracle[entry] = owner, delivery_ms, count
         self.take_turn(entry)
@@ -106,6 +110,8 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         if entry in self.zone:
             return
         self.pel.assign(entry, owner)
+        if owner != self.oracle[entry][0]:
+            self.held.discard(entry)
         self.oracle[entry] = owner, *self.oracle[entry][1:]
 
     # --- Steps --------------------------------------------------------------------------------------------------
@@ -207,6 +213,15 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         for entry in reversed(run) if descending else run:
             self.disown_one(entry)
 
+    @rule(data=st.data(), failed_ms=TIMES, stride=st.sampled_from([1, 2, 7]))
+    def hold_run(self, data: st.DataObject, failed_ms: int, stride: int) -> None:
+        for entry in self.run(data)[::stride]:
+            if entry not in self.zone:
+                self.pel.hold(entry, failed_ms)
+                self.oracle[entry] = self.oracle[entry][0], failed_ms, self.oracle[entry][2]
+                self.take_turn(entry)
+                self.held.add(entry)
+
     @rule(data=st.data(), delivery_ms=TIMES, most=st.sampled_from([1, 5, 300]))
     def adopt_run(self, data: st.DataObject, delivery_ms: int, most: int) -> None:
         owner = self.an_owner(data)
@@ -222,6 +237,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         self.pel.drop_owner(owner)
         for entry in [entry for entry, record in self.oracle.items() if record[0] == owner]:
             del self.oracle[entry]
+            self.held.discard(entry)
         self.walk = self.walk_oldest = None
         self.owners.remove(owner)
         self.owners.append(self.pel.add_owner())
@@ -280,6 +296,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         records = [self.record(entry) for entry in self.oracle]
         assert len(self.pel) == len(records)
         assert self.pel.unowned == len(self.zone)
+        assert self.pel.held == len(self.held)
         assert list(self.pel.walk()) == records
         assert list(self.pel.walk_oldest()) == sorted(records, key=self.by_time)
         assert self.pel.first() == (records[0] if records else None)

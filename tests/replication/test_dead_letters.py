@@ -144,7 +144,7 @@ def test_no_entry_is_lost_or_moved_twice_when_the_server_is_killed(new_streamd: 
     server = new_streamd(appendonly="yes", appendfsync="always")
     with server.connect() as wire:
         wire.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
-        set_rule(wire, limit=2)
+        set_rule(wire, "BACKOFF", 1, limit=2)
         for number in range(1, ENTRIES + 1):
             wire.call("XADD", "s", f"{number}-0", "f", number)
     for kill in range(3):
@@ -166,7 +166,7 @@ def test_no_entry_is_lost_or_moved_twice_when_the_server_is_killed(new_streamd: 
             assert len(dead) == len(set(dead))
             assert not set(dead) & set(pending)
             assert len(dead) + len(pending) + undelivered == ENTRIES
-            assert wire.call("GET", RULES).value == b"GROUP g DEADLETTER dead MAXDELIVERIES 2"
+            assert wire.call("GET", RULES).value == b"GROUP g DEADLETTER dead MAXDELIVERIES 2 BACKOFF 1"
 
 
 # --- Replicas and files ------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_replicas_of_both_kinds_have_the_same_state(new_node: NewNode, form: str
     chance = random.Random(form)
     with primary.connect() as wire:
         wire.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
-        set_rule(wire, "ACKWAIT", 100_000, limit=2)
+        set_rule(wire, "ACKWAIT", 100_000, "BACKOFF", 1, limit=2)
         for number in range(1, 400):
             any_id = f"{chance.randint(1, number)}-0"
             for request in chance.sample([
@@ -194,9 +194,13 @@ def test_replicas_of_both_kinds_have_the_same_state(new_node: NewNode, form: str
                 ("XCLAIM", "s", "g", "a", 0, any_id),
                 ("XAUTOCLAIM", "s", "g", "b", 0, any_id, "COUNT", 2),
                 ("XDEL", "s", any_id),
+                ("STREAMD.REDRIVE", "s", "g", "dead", "COUNT", 1, *chance.choice([(), ("TO", "again")])),
             ], 3):  # fmt: skip
                 wire.call(*request)
-        assert wire.call("XLEN", "dead").value > 20
+        # To a Redis, an entry without a consumer belongs to one without a name: none is left.
+        wire.call("XAUTOCLAIM", "s", "g", "b", 0, "0", "COUNT", 1000)
+        assert wire.call("XLEN", "dead").value > 5
+        assert wire.call("XLEN", "again").value > 5
     assert_same_state(primary, *replicas)
 
 
@@ -217,6 +221,22 @@ def test_a_replica_moves_nothing_until_it_is_promoted(new_node: NewNode) -> None
         eventually(lambda: ids_of_dead(other) == [b"1-0", b"2-0", b"3-0"])
 
 
+def test_back_off_goes_on_after_a_fail_over(new_node: NewNode) -> None:
+    primary, replica = new_node("streamd"), new_node("streamd")
+    replica.follow(primary)
+    with primary.connect() as wire, replica.connect() as other:
+        fill(wire)
+        set_rule(wire, "BACKOFF", 3000, limit=5)
+        wire.call("XNACK", "s", "g", "FAIL", "IDS", 1, "1-0")
+        wait_in_sync(primary, replica)
+        replica.follow(None)
+        failed_ms = int(wire.call("XPENDING", "s", "g", "-", "+", 1, "c").plain()[0][2])
+        assert failed_ms < 3000, "the machine is too slow for this test"
+        assert other.call("XCLAIM", "s", "g", "d", 0, "1-0").plain() == []
+        eventually(lambda: other.call("XCLAIM", "s", "g", "d", 0, "1-0").plain() != [])
+        assert int(wire.call("XPENDING", "s", "g", "-", "+", 1, "c").plain()[0][2]) >= 3000
+
+
 @pytest.mark.real
 def test_redis_reads_the_file_with_all_entries(new_streamd: StartServer) -> None:
     server = new_streamd(appendonly="yes", appendfsync="always")
@@ -224,6 +244,8 @@ def test_redis_reads_the_file_with_all_entries(new_streamd: StartServer) -> None
         fill(wire)
         set_rule(wire)
         wire.call("XNACK", "s", "g", "FAIL", "IDS", 1, "1-0")
+        set_rule(wire, "BACKOFF", 1000, limit=5)
+        wire.call("XNACK", "s", "g", "FAIL", "IDS", 1, "2-0")
     server.kill()
     oracle = find_oracle()
     assert oracle is not None
@@ -231,8 +253,9 @@ def test_redis_reads_the_file_with_all_entries(new_streamd: StartServer) -> None
     try:
         assert redis.started, redis.log
         with Wire(redis.port) as wire:
-            assert wire.call("GET", RULES).value == b"GROUP g DEADLETTER dead MAXDELIVERIES 1"
+            assert wire.call("GET", RULES).value == b"GROUP g DEADLETTER dead MAXDELIVERIES 5 BACKOFF 1000"
             assert (ids_of_dead(wire), ids_pending(wire)) == ([b"1-0"], [b"2-0", b"3-0"])
+            assert wire.call("XPENDING", "s", "g", "2-0", "2-0", 1).plain()[0][1] == b"c"
             assert wire.call("XLEN", "s").value == 3
     finally:
         redis.process.kill()

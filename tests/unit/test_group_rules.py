@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hiredis
 import pytest
 from hypothesis import given
@@ -10,8 +12,9 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 from support.commands.observed import run_observed as observe
 
 from streamd.core.spec import keys_of, table
-from streamd.delivery.failures import state_of
+from streamd.delivery.options import DISTANT_MS, table_of
 from streamd.delivery.rules import GroupRule, Rules, format_rules, key_of_rules, parse_rules, stream_of_rules
+from streamd.delivery.state import state_of
 from streamd.keyspace.hash_slot import SLOTS, slot_of, tag_of
 from streamd.serve.families import load_all
 
@@ -61,7 +64,16 @@ def pending(ctx: HandlerContext) -> dict[bytes, int]:
 @given(
     st.dictionaries(
         st.binary(max_size=8),
-        st.builds(GroupRule, st.binary(min_size=1, max_size=8), st.integers(1, 1000), st.integers(0, 10**6)),
+        st.builds(
+            GroupRule,
+            dead_letter=st.binary(min_size=1, max_size=8),
+            max_deliveries=st.integers(1, 1000),
+            ack_wait_ms=st.integers(0, 10**6),
+            back_off_ms=st.integers(1, 10**6),
+            factor=st.integers(1000, 100_000),
+            max_back_off_ms=st.integers(10**6, DISTANT_MS),
+            jitter=st.integers(0, 100),
+        ),
         min_size=1,
         max_size=4,
     )
@@ -108,7 +120,11 @@ def test_set_replaces_the_options_that_it_names(ctx: HandlerContext) -> None:
     assert run(ctx, "STREAMD.GROUP", "GET", "s", "g") == {
         b"maxdeliveries": 2, b"deadletter": b"dead", b"ackwait": 500,
     }  # fmt: skip
-    run(ctx, "STREAMD.GROUP", "UNSET", "s", "g", "ACKWAIT", "MAXDELIVERIES")
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "BACKOFF", 1000, "FACTOR", "2.50")
+    shown = {b"deadletter": b"dead", b"maxdeliveries": 2, b"ackwait": 500, b"backoff": 1000, b"factor": b"2.5"}
+    assert run(ctx, "STREAMD.GROUP", "GET", "s", "g") == shown
+    assert str(run(ctx, "STREAMD.GROUP", "UNSET", "s", "g", "BACKOFF")) == "ERR FACTOR needs BACKOFF"
+    run(ctx, "STREAMD.GROUP", "UNSET", "s", "g", "ACKWAIT", "MAXDELIVERIES", "BACKOFF", "FACTOR")
     assert run(ctx, "STREAMD.GROUP", "GET", "s", "g") == {b"deadletter": b"dead"}
     assert run(ctx, "STREAMD.GROUP", "GET", "s", "other") == {}
 
@@ -121,6 +137,12 @@ def test_set_replaces_the_options_that_it_names(ctx: HandlerContext) -> None:
         ("MAXDELIVERIES 0 DEADLETTER d", "ERR MAXDELIVERIES must be an integer between 1 and 1000000"),
         ("MAXDELIVERIES x DEADLETTER d", "ERR MAXDELIVERIES must be an integer between 1 and 1000000"),
         ("DEADLETTER d KEYED f", "ERR unknown option 'KEYED'"),
+        ("FACTOR 2", "ERR FACTOR needs BACKOFF"),
+        ("BACKOFF 5 FACTOR 0.9", "ERR FACTOR must be a number between 1 and 100 with at most three decimal places"),
+        ("BACKOFF 5 FACTOR 1.0005", "ERR FACTOR must be a number between 1 and 100 with at most three decimal places"),
+        ("BACKOFF 5 FACTOR 1e1", "ERR FACTOR must be a number between 1 and 100 with at most three decimal places"),
+        ("BACKOFF 5 JITTER 101", "ERR JITTER must be an integer between 1 and 100"),
+        ("BACKOFF 5 MAX 4", "ERR MAX must not be less than BACKOFF"),
         ("DEADLETTER d DEADLETTER e", "ERR DEADLETTER is given twice"),
         ("DEADLETTER d MAXDELIVERIES", "ERR MAXDELIVERIES has no value"),
         ("DEADLETTER new", "ERR DEADLETTER 'new' leads back to 'new'"),
@@ -204,8 +226,8 @@ def test_a_claim_gets_the_next_one(ctx: HandlerContext, claim: str) -> None:
     run(ctx, "XCLAIM", "s", "g", "c", 0, "1-0")
     set_time(ctx, START_MS + 1000)
     if claim == "XREADGROUP":
-        reply = run(ctx, "XREADGROUP", "GROUP", "g", "d", "COUNT", 1, "CLAIM", 1000, "STREAMS", "s", ">")
-        assert [entry[0] for entry in reply[b"s"]] == [b"2-0"]
+        reply = run(ctx, "XREADGROUP", "GROUP", "g", "d", "COUNT", 2, "CLAIM", 1000, "STREAMS", "s", ">")
+        assert [entry[0] for entry in reply[b"s"]] == [b"2-0", b"3-0"]
     elif claim == "XCLAIM":
         reply = run(ctx, "XCLAIM", "s", "g", "d", 1000, "1-0", "2-0")
         assert [entry[0] for entry in reply] == [b"2-0"]
@@ -213,7 +235,7 @@ def test_a_claim_gets_the_next_one(ctx: HandlerContext, claim: str) -> None:
         next_id, entries, deleted = run(ctx, "XAUTOCLAIM", "s", "g", "d", 1000, "0", "COUNT", 1)
         assert [entry[0] for entry in entries] == [b"2-0"]
         assert (next_id, deleted) == (b"0-0", [])
-    assert pending(ctx) == {b"2-0": 2}
+    assert pending(ctx) == {b"2-0": 2} | ({b"3-0": 1} if claim == "XREADGROUP" else {})
     assert [(each[b"dlq.id"], each[b"dlq.consumer"]) for each in dead(ctx)] == [(b"1-0", b"c")]
 
 
@@ -288,3 +310,322 @@ def test_the_invariants_hold_with_reserved_keys(ctx: HandlerContext) -> None:
     run(ctx, "COPY", "elsewhere", RULES_OF_S)
     assert ctx.db.reserved == {RULES_OF_S}
     ctx.db.check_invariants()
+
+
+# --- Back-off ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow(ctx: HandlerContext) -> HandlerContext:
+    """The same, but an entry waits 100 ms after its first delivery, then 200, 300 at most; nothing is moved."""
+    run(ctx, "STREAMD.GROUP", "UNSET", "s", "g")
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "BACKOFF", 100, "FACTOR", 2, "MAX", 300)
+    return ctx
+
+
+def claimed(ctx: HandlerContext, claim: str, consumer: str = "d", *words: str) -> list[bytes]:
+    """The IDs that a claim of 1-0, or of all, without a minimum idle time gets."""
+    if claim == "XREADGROUP":
+        reply = run(
+            ctx, "XREADGROUP", "GROUP", "g", consumer, "COUNT", 1, "CLAIM", 0, "STREAMS", "s", "other", ">", ">"
+        )
+        return [entry[0] for entry in (reply or {}).get(b"s", [])]
+    if claim == "XAUTOCLAIM":
+        entries = run(ctx, "XAUTOCLAIM", "s", "g", consumer, 0, "0", *words)[1]
+    else:
+        entries = run(ctx, "XCLAIM", "s", "g", consumer, 0, "1-0", *words)
+    return [entry if isinstance(entry, bytes) else entry[0] for entry in entries]
+
+
+@pytest.mark.parametrize("claim", ["XREADGROUP", "XCLAIM", "XAUTOCLAIM"])
+def test_no_claim_gets_an_entry_before_its_back_off_is_over(slow: HandlerContext, claim: str) -> None:
+    run(slow, "XGROUP", "CREATE", "other", "g", "0", "MKSTREAM")
+    deliver(slow)
+    run(slow, "XGROUP", "SETID", "s", "g", "$")
+    now = START_MS
+    for wait_ms in (100, 200, 300, 300):
+        set_time(slow, now + wait_ms - 1)
+        assert claimed(slow, claim) == []
+        now += wait_ms
+        set_time(slow, now)
+        assert claimed(slow, claim) == [b"1-0"]
+    assert pending(slow) == {b"1-0": 5}
+
+
+def test_force_overrides_back_off_and_its_own_consumer_may_renew(slow: HandlerContext) -> None:
+    deliver(slow)
+    set_time(slow, START_MS + 50)
+    assert claimed(slow, "XCLAIM", "d", "JUSTID") == []
+    assert claimed(slow, "XCLAIM", "c", "JUSTID") == [b"1-0"]
+    set_time(slow, START_MS + 149)
+    assert claimed(slow, "XCLAIM", "d") == []
+    assert claimed(slow, "XCLAIM", "d", "FORCE") == [b"1-0"]
+
+
+def test_xnack_fail_starts_the_back_off_and_leaves_the_consumer(slow: HandlerContext) -> None:
+    deliver(slow, 3)
+    set_time(slow, START_MS + 1000)
+    effects = run_observed(slow, ["XNACK", "s", "g", "FAIL", "IDS", "1", "1-0"])
+    assert effects == [(
+        b"XCLAIM", b"s", b"g", b"c", b"0", b"1-0", b"TIME", b"%d" % (START_MS + 1000), b"RETRYCOUNT", b"1", b"FORCE",
+        b"JUSTID", b"LASTID", b"3-0",
+    )]  # fmt: skip
+    set_time(slow, START_MS + 1099)
+    assert claimed(slow, "XCLAIM") == []
+    assert run(slow, "XPENDING", "s", "g", "-", "+", 1) == [[b"1-0", b"c", 99, 1]]
+    set_time(slow, START_MS + 1100)
+    assert claimed(slow, "XCLAIM") == [b"1-0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "deleted"), [("SILENT", False), ("FATAL", False), ("FAIL RETRYCOUNT 0", False), ("FAIL", True)]
+)
+def test_what_else_is_given_back_has_no_owner_and_waits_for_nothing(
+    slow: HandlerContext, words: str, deleted: bool
+) -> None:
+    """A deleted entry would be dropped by a replica that is told its owner."""
+    deliver(slow)
+    if deleted:
+        run(slow, "XDEL", "s", "1-0")
+    mode, *more = words.split()
+    run(slow, "XNACK", "s", "g", mode, "IDS", 1, "1-0", *more)
+    assert run(slow, "XPENDING", "s", "g", "-", "+", 1)[0][1] == b""
+    assert claimed(slow, "XCLAIM") == ([] if deleted else [b"1-0"])
+
+
+def test_history_shows_what_is_held_back(slow: HandlerContext) -> None:
+    deliver(slow)
+    assert run(slow, "XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", "0")[b"s"][0][0] == b"1-0"
+
+
+def test_jitter_is_fixed_for_an_entry_and_spreads_them(slow: HandlerContext) -> None:
+    run(slow, "STREAMD.GROUP", "SET", "s", "g", "BACKOFF", 1000, "MAX", 1000, "JITTER", 20)
+    for number in range(6, 206):
+        run(slow, "XADD", "s", f"{number}-0", "f", "v")
+    deliver(slow, 205)
+    ready: dict[bytes, int] = {}
+    for after_ms in range(700, 1301, 10):
+        set_time(slow, START_MS + after_ms)
+        for id in claimed(slow, "XAUTOCLAIM", "d", "COUNT", "1000"):
+            ready.setdefault(id, after_ms)
+    assert len(ready) == 205
+    assert 800 <= min(ready.values()) < 830
+    assert 1170 < max(ready.values()) <= 1200
+    assert 950 < sum(ready.values()) / 205 < 1050
+
+
+def test_claims_meet_all_entries_when_many_are_held_back(slow: HandlerContext) -> None:
+    """Those in front wait for an hour, those behind them for 10 ms: no request looks at all of them, but some soon at the last."""
+    run(slow, "STREAMD.GROUP", "SET", "s", "g", "BACKOFF", 10, "FACTOR", 100, "MAX", 3_600_000)
+    for number in range(6, 3006):
+        run(slow, "XADD", "s", f"{number}-0", "f", "v")
+    deliver(slow, 3005)
+    first = [f"{number}-0" for number in range(1, 2901)]
+    run(slow, "XCLAIM", "s", "g", "c", 0, *first, "RETRYCOUNT", 9, "FORCE")
+    set_time(slow, START_MS + 1)
+    for number in range(2901, 3006):
+        run(slow, "XCLAIM", "s", "g", "c", 0, f"{number}-0", "FORCE", "JUSTID")
+    set_time(slow, START_MS + 1000)
+    got: list[bytes] = []
+    for _ in range(30):
+        reply = run(slow, "XREADGROUP", "GROUP", "g", "d", "COUNT", 10, "CLAIM", 0, "STREAMS", "s", ">")
+        got += [entry[0] for entry in (reply or {}).get(b"s", [])]
+    assert sorted(got) == sorted(b"%d-0" % number for number in range(2901, 3006))
+
+
+def test_lag_shows_what_is_held_back_and_what_was_moved(slow: HandlerContext) -> None:
+    def shown(ctx: HandlerContext) -> tuple[int, int, int]:
+        lag = run(ctx, "STREAMD.LAG", "s", "g")
+        return lag[b"pending"], lag[b"held-back"], lag[b"dead-lettered"]
+
+    run(slow, "STREAMD.GROUP", "SET", "s", "g", "DEADLETTER", "dead")
+    deliver(slow, 3)
+    assert shown(slow) == (3, 0, 0)
+    run(slow, "XNACK", "s", "g", "FAIL", "IDS", 2, "1-0", "2-0")
+    run(slow, "XNACK", "s", "g", "FATAL", "IDS", 1, "3-0")
+    assert shown(slow) == (2, 2, 1)
+    set_time(slow, START_MS + 100)
+    run(slow, "XCLAIM", "s", "g", "d", 0, "1-0")
+    run(slow, "XACK", "s", "g", "2-0")
+    assert shown(slow) == (1, 0, 1)
+    run(slow, "XGROUP", "DESTROY", "s", "g")
+    run(slow, "XGROUP", "CREATE", "s", "g", "0")
+    assert shown(slow) == (0, 0, 0)
+
+
+# --- Suspects ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crashed(ctx: HandlerContext) -> HandlerContext:
+    """1-0 to 3-0 were delivered once, 4-0 was not; who was delivered once is delivered alone."""
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "MAXDELIVERIES", 5, "ISOLATE", 1)
+    deliver(ctx, 3)
+    set_time(ctx, START_MS + 1000)
+    return ctx
+
+
+def test_suspects_are_delivered_one_for_each_reply(crashed: HandlerContext) -> None:
+    run(crashed, "XADD", "t", "1-0", "f", "v")
+    run(crashed, "XGROUP", "CREATE", "t", "g", "0")
+    for expected in (b"1-0", b"2-0", b"3-0"):
+        reply = run(crashed, "XREADGROUP", "GROUP", "g", "d", "CLAIM", 500, "STREAMS", "s", "t", ">", ">")
+        assert [(name, [entry[0] for entry in entries]) for name, entries in reply.items()] == [(b"s", [expected])]
+    reply = run(crashed, "XREADGROUP", "GROUP", "g", "d", "CLAIM", 500, "STREAMS", "s", "t", ">", ">")
+    assert {name: [entry[0] for entry in entries] for name, entries in reply.items()} == {
+        b"s": [b"4-0", b"5-0"], b"t": [b"1-0"],
+    }  # fmt: skip
+
+
+def test_a_suspect_does_not_follow_entries_of_another_stream(crashed: HandlerContext) -> None:
+    run(crashed, "XADD", "t", "1-0", "f", "v")
+    run(crashed, "XGROUP", "CREATE", "t", "g", "0")
+    reply = run(crashed, "XREADGROUP", "GROUP", "g", "d", "CLAIM", 500, "STREAMS", "t", "s", ">", ">")
+    assert {name: [entry[0] for entry in entries] for name, entries in reply.items()} == {
+        b"t": [b"1-0"], b"s": [b"4-0", b"5-0"],
+    }  # fmt: skip
+
+
+def test_claims_by_id_and_by_scan_deliver_suspects_alone(crashed: HandlerContext) -> None:
+    assert [entry[0] for entry in run(crashed, "XCLAIM", "s", "g", "d", 500, "2-0", "1-0", "3-0")] == [b"2-0"]
+    assert run(crashed, "XAUTOCLAIM", "s", "g", "d", 500, "0")[:2] == [b"2-0", [[b"1-0", [b"f", b"v1"]]]]
+    assert run(crashed, "XCLAIM", "s", "g", "d", 0, "1-0", "2-0", "3-0", "JUSTID") == [b"1-0", b"2-0", b"3-0"]
+
+
+def test_nothing_follows_a_suspect_in_a_reply(ctx: HandlerContext) -> None:
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "MAXDELIVERIES", 9, "ISOLATE", 2)
+    deliver(ctx, 3)
+    run(ctx, "XCLAIM", "s", "g", "c", 0, "1-0")
+    assert run(ctx, "XAUTOCLAIM", "s", "g", "d", 0, "0")[:2] == [b"2-0", [[b"1-0", [b"f", b"v1"]]]]
+    assert [entry[0] for entry in run(ctx, "XCLAIM", "s", "g", "d", 0, "1-0", "2-0")] == [b"1-0"]
+    assert [entry[0] for entry in run(ctx, "XCLAIM", "s", "g", "d", 0, "3-0", "1-0")] == [b"3-0"]
+
+
+# --- Redrive -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def moved(ctx: HandlerContext) -> HandlerContext:
+    """1-0 and 2-0 were moved, after two deliveries, and 2-0 was deleted then; 3-0 is pending."""
+    deliver(ctx, 3)
+    for number in (1, 2):
+        run(ctx, "XCLAIM", "s", "g", "c", 0, f"{number}-0")
+        run(ctx, "XNACK", "s", "g", "FAIL", "IDS", 1, f"{number}-0")
+    run(ctx, "XDEL", "s", "2-0")
+    assert [each[b"dlq.id"] for each in dead(ctx)] == [b"1-0", b"2-0"]
+    return ctx
+
+
+@pytest.mark.parametrize("has_xnack", [True, False])
+def test_redrive_gives_letters_back_as_if_they_had_not_been_delivered(moved: HandlerContext, has_xnack: bool) -> None:
+    moved.has_xnack = has_xnack
+    letter = run(moved, "XRANGE", "dead", "-", "+")[0][0]
+    effects = run_observed(moved, ["STREAMD.REDRIVE", "s", "g", "dead"])
+    assert effects[1:] == [(b"XDEL", b"dead", letter)]
+    if has_xnack:
+        assert effects[0] == (b"XNACK", b"s", b"g", b"FAIL", b"IDS", b"1", b"1-0", b"RETRYCOUNT", b"0", b"FORCE")
+    else:
+        assert effects[0][:6] == (b"XCLAIM", b"s", b"g", b"", b"-1", b"1-0")
+    assert pending(moved) == {b"1-0": 0, b"3-0": 1}
+    assert [each[b"dlq.id"] for each in dead(moved)] == [b"2-0"], "it is deleted, and there is no TO"
+    reply = run(moved, "XREADGROUP", "GROUP", "g", "d", "COUNT", 1, "CLAIM", 1000, "STREAMS", "s", ">")
+    assert reply[b"s"][0][0] == b"1-0"
+
+
+def test_a_letter_whose_entry_is_gone_becomes_a_new_entry_with_its_own_fields(moved: HandlerContext) -> None:
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "TO", "s") == 2
+    assert run(moved, "XREVRANGE", "s", "+", "-", "COUNT", 1)[0][1] == [b"f", b"v2"]
+    assert not dead(moved)
+
+
+def test_redrive_of_one_or_some(moved: HandlerContext) -> None:
+    ids = [entry[0] for entry in run(moved, "XRANGE", "dead", "-", "+")]
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "TO", "s", "ID", ids[1], "9-9") == 1
+    assert [each[b"dlq.id"] for each in dead(moved)] == [b"1-0"]
+    run(moved, "XADD", "dead", "*", "f", "of another hand")
+    run(
+        moved,
+        "XADD",
+        "dead",
+        "*",
+        *(word for name in run(moved, "XRANGE", "dead", "-", "+")[0][1] for word in (name, "x")),
+    )
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "COUNT", 1) == 1
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead") == 0
+    assert run(moved, "XLEN", "dead") == 2
+
+
+def test_redrive_is_for_the_group_that_a_letter_comes_from(moved: HandlerContext) -> None:
+    run(moved, "XGROUP", "CREATE", "s", "other", "0")
+    run(moved, "XGROUP", "CREATE", "t", "g", "0", "MKSTREAM")
+    assert run(moved, "STREAMD.REDRIVE", "s", "other", "dead") == 0
+    assert run(moved, "STREAMD.REDRIVE", "t", "g", "dead") == 0
+
+
+def test_what_the_group_has_already_is_not_given_back_twice(moved: HandlerContext) -> None:
+    run(moved, "XNACK", "s", "g", "FAIL", "IDS", 1, "1-0", "RETRYCOUNT", 1, "FORCE")
+    run(moved, "XCLAIM", "s", "g", "d", 0, "1-0")
+    effects = run_observed(moved, ["STREAMD.REDRIVE", "s", "g", "dead"])
+    assert [effect[0] for effect in effects] == [b"XDEL"]
+    assert run(moved, "XPENDING", "s", "g", "1-0", "1-0", 1)[0][1] == b"d"
+
+
+def test_what_is_undelivered_again_is_not_made_pending(moved: HandlerContext) -> None:
+    run(moved, "XGROUP", "SETID", "s", "g", "0")
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead") == 1
+    assert pending(moved) == {b"3-0": 1}
+
+
+def test_a_letter_without_fields_cannot_become_an_entry(ctx: HandlerContext) -> None:
+    deliver(ctx)
+    run(ctx, "XDEL", "s", "1-0")
+    run(ctx, "XNACK", "s", "g", "FATAL", "IDS", 1, "1-0")
+    assert run(ctx, "STREAMD.REDRIVE", "s", "g", "dead", "TO", "s") == 0
+    assert len(dead(ctx)) == 1
+
+
+def test_redrive_that_fails_propagates_what_it_has_done(moved: HandlerContext) -> None:
+    run(moved, "XADD", "t", f"{2**64 - 1}-{2**64 - 1}", "f", "v")
+    effects = run_observed(moved, ["STREAMD.REDRIVE", "s", "g", "dead", "TO", "t"])
+    assert [effect[0] for effect in effects] == [b"XNACK", b"XDEL"]
+    assert "exhausted" in str(run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "TO", "t"))
+
+
+def test_redrive_to_a_key_of_another_type_changes_nothing(moved: HandlerContext) -> None:
+    run(moved, "SET", "t", "no stream")
+    assert str(run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "TO", "t")).startswith("WRONGTYPE")
+    assert pending(moved) == {b"3-0": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("s no dead", "NOGROUP"),
+        ("no g dead", "NOGROUP"),
+        ("s g s", "ERR the dead-letter stream must be another one"),
+        ("s g dead TO dead", "ERR the dead-letter stream must be another one"),
+        ("s g dead COUNT 0", "ERR COUNT must be an integer between 1 and 1000"),
+        ("s g dead COUNT 1001", "ERR COUNT must be an integer between 1 and 1000"),
+        ("s g dead ID", "ERR syntax error"),
+        ("s g dead ID x", "ERR Invalid stream ID"),
+        ("s g dead AT 1", "ERR syntax error"),
+    ],
+)
+def test_redrive_refuses(moved: HandlerContext, words: str, error: str) -> None:
+    assert str(run(moved, "STREAMD.REDRIVE", *words.split())).startswith(error)
+    assert len(dead(moved)) == 2
+
+
+def test_the_keys_of_redrive() -> None:
+    def positions(words: str) -> list[int]:
+        request = [b"STREAMD.REDRIVE", *words.encode().split()]
+        return [use.position for use in keys_of(table["STREAMD.REDRIVE"], request)]
+
+    assert positions("s g dead") == [1, 3]
+    assert positions("s g dead count 5 to t id 1-1") == [1, 3, 7]
+    assert positions("TO g TO ID 1-1 TO t") == [1, 3]
+
+
+def test_the_table_of_the_manual_is_that_of_the_options() -> None:
+    page = (Path(__file__).parents[2] / "docs/delivery.md").read_text(encoding="utf-8")
+    assert table_of(GroupRule) in page

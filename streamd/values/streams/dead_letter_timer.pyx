@@ -15,17 +15,18 @@ from streamd.core.effects cimport EVERYWHERE
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.keyspace.database cimport Database
 from streamd.values.streams.acting cimport is_held
-from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
+from streamd.values.streams.dead_letters cimport move
 from streamd.values.streams.delivery cimport idle_of
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport PelCursor, PelRecord, pel_find, pel_next, pel_seek
+from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
 
 import logging
 
 from streamd.core.info import Fields
-from streamd.delivery.failures import Place, state_of
 from streamd.delivery.rules import read_rules, stream_of_rules
+from streamd.delivery.state import Place, state_of
 from streamd.errors import printable
 
 __all__ = ["DeadLetters"]
@@ -88,20 +89,20 @@ cdef class DeadLetters(Capability):
 
     cdef int try_again(self, Context ctx, object place, object failure) except -1:
         """Move what could not be moved before, or forget it: it was acknowledged, or the rule has changed."""
-        cdef DeadLetterBox box = self.open_box(ctx, ctx.databases[place.db_index], place.stream, place.group)
+        cdef RuledGroup ruled = self.open_group(ctx, ctx.databases[place.db_index], place.stream, place.group)
         cdef PelRecord *record
         for ms, seq in list(failure.ids)[:STEP]:
-            record = NULL if box is None else pel_find(&box.group.pel, make_id(ms, seq))
-            if record is NULL or record.delivery_count < box.limit:
+            record = NULL if ruled is None else pel_find(&ruled.group.pel, make_id(ms, seq))
+            if record is NULL or not ruled.is_used_up(record):
                 state_of(ctx).forget(place, (ms, seq))
-            elif not self.move(ctx, box, make_id(ms, seq)):
+            elif not self.move_one(ctx, ruled, make_id(ms, seq)):
                 return 0
         return 0
 
     cdef int follow_rules(self, Context ctx, Database db, bytes key) except -1:
         """Look through the groups of one stream that have ACKWAIT."""
         cdef bytes stream_key = stream_of_rules(key)
-        cdef DeadLetterBox box
+        cdef RuledGroup ruled
         try:
             if stream_key is None:
                 raise ValueError("the key has not the name that goes with a stream")
@@ -114,27 +115,27 @@ cdef class DeadLetters(Capability):
         self.logged.discard(key)
         for name, rule in rules.items():
             if rule.ack_wait_ms and monotonic_us() < self.until_us:
-                box = self.open_box(ctx, db, stream_key, name)
-                if box is not None:
-                    self.look_through(ctx, box, Place(db.index, stream_key, name))
+                ruled = self.open_group(ctx, db, stream_key, name)
+                if ruled is not None:
+                    self.look_through(ctx, ruled, Place(db.index, stream_key, name))
         return 0
 
-    cdef DeadLetterBox open_box(self, Context ctx, Database db, bytes key, bytes name):
-        """The box of a group, or None if it is missing or has no rule. The context changes to its database."""
+    cdef RuledGroup open_group(self, Context ctx, Database db, bytes key, bytes name):
+        """A group, or None if it is missing or has no rule. The context changes to its database."""
         cdef object value = db.peek(key)
         cdef Group group = (<Stream>value).groups.get(name) if type(value) is Stream else None
         if group is None:
             return None
         ctx.db = db
-        return find_box(ctx, key, <Stream>value, group)
+        return find_ruled(ctx, key, <Stream>value, group)
 
-    cdef int look_through(self, Context ctx, DeadLetterBox box, object place) except -1:
+    cdef int look_through(self, Context ctx, RuledGroup ruled, object place) except -1:
         cdef PelCursor walk
         cdef PelRecord *record
         cdef StreamID id
         cdef int steps = 0
         ms, seq = self.resume.pop(place, (0, 0))
-        pel_seek(&box.group.pel, &walk, -1, make_id(ms, seq))
+        pel_seek(&ruled.group.pel, &walk, -1, make_id(ms, seq))
         record = pel_next(&walk)
         while record is not NULL:
             steps += 1
@@ -142,17 +143,17 @@ cdef class DeadLetters(Capability):
             if steps % STEP == 0 and monotonic_us() >= self.until_us:
                 self.resume[place] = (id.ms, id.seq)
                 break
-            if record.delivery_count >= box.limit and idle_of(record, ctx.now_ms) > box.ack_wait_ms:
-                self.move(ctx, box, id)
+            if ruled.is_used_up(record) and idle_of(record, ctx.now_ms) > ruled.ack_wait_ms:
+                self.move_one(ctx, ruled, id)
             record = pel_next(&walk)
         return 0
 
-    cdef bint move(self, Context ctx, DeadLetterBox box, StreamID id) except -1:
+    cdef bint move_one(self, Context ctx, RuledGroup ruled, StreamID id) except -1:
         """Move one entry, as a unit of its own."""
         cdef Dispatcher dispatcher = self.host.dispatcher
         cdef bint is_moved
         ctx.effects = []
-        is_moved = box.move(ctx, id, False)
+        is_moved = move(ctx, ruled, id, False)
         for effect in ctx.effects:
             dispatcher.effects.add(ctx.db.index, effect, EVERYWHERE)
         dispatcher.effects.finish_unit()

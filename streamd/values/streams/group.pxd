@@ -42,6 +42,8 @@ cdef class Group:
     cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil
     cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil
         # Make it pending without an owner, after those returned earlier.
+    cdef int hold_back(self, PelRecord *record, uint64_t delivery_count, int64_t failed_ms) except -1 nogil
+        # It has failed, and stays with its owner: see pel_hold.
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil
 
 

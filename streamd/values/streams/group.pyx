@@ -24,8 +24,8 @@ from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.heap cimport count_object
 from streamd.values.streams.pel cimport (
     NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_add_owner, pel_adopt, pel_assign, pel_clear, pel_disown,
-    pel_drop_owner, pel_find, pel_first, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next,
-    pel_owner_size, pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
+    pel_drop_owner, pel_find, pel_first, pel_hold, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory,
+    pel_next, pel_owner_size, pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
 )
 from streamd.values.streams.pel_check cimport pel_check
 
@@ -273,6 +273,16 @@ cdef class Group:
         pel_disown(&self.pel, record)
         record.delivery_count = delivery_count
         return 0
+
+    cdef int hold_back(self, PelRecord *record, uint64_t delivery_count, int64_t failed_ms) except -1 nogil:
+        pel_hold(&self.pel, record, failed_ms)
+        record.delivery_count = delivery_count
+        return 0
+
+    @property
+    def held_count(self):
+        """How many of the pending entries failed, and have not been delivered again since."""
+        return self.pel.held.count
 
     @property
     def unowned_count(self):

@@ -20,6 +20,7 @@ cdef struct Pel:
     PelIndex by_time           # the same by (delivery_ms, turn, entry ID): NACK zone, then oldest delivery first
     size_t unowned             # records in the NACK zone
     uint64_t zone_next         # the next place in the zone; 0 when the zone is empty
+    PelIndex held              # owned records that are held back, by entry ID: see pel_hold
 
 
 cdef inline int64_t zone_time(uint64_t place) noexcept nogil:
@@ -74,6 +75,15 @@ cdef int pel_assign(                # gives an owned record to another consumer
     Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil
 cdef int pel_set_time(              # moves an owned record behind all others of that time, even if unchanged
     Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil
+# Held back: entries that failed, stay with their owner, and are in nobody's hands until they are delivered again.
+cdef void pel_release(Pel *pel, PelRecord *record) noexcept nogil
+cdef int pel_hold(                  # a new delivery time, or owner, ends it
+    Pel *pel, PelRecord *record, int64_t failed_ms) except -1 nogil
+cdef inline size_t pel_in_hand(const Pel *pel) noexcept nogil:
+    """Records that are not held back."""
+    return pel.by_id.count - pel.held.count
+
+
 # The NACK zone: the records without an owner, first come, first served, before all others in the order by time.
 cdef PelRecord *pel_insert_unowned(Pel *pel, StreamID id, uint64_t count) except NULL nogil    # the ID must be absent
 cdef int pel_disown(Pel *pel, PelRecord *record) except -1 nogil  # moves a record, owned or not, to the end of the zone
@@ -85,4 +95,6 @@ cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil               # oldest deliv
 # Walks: seek, then next until NULL. owner < 0: all records of the group by ID.
 cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) noexcept nogil  # at the first ID >= it
 cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil                       # by delivery time
+cdef void pel_seek_time(                                                                    # ... from a place on
+    Pel *pel, PelCursor *cursor, int64_t delivery_ms, uint32_t turn, StreamID id) noexcept nogil
 cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil

@@ -2,7 +2,7 @@
 """The pending entries list (PEL) of a consumer group: which consumer got which entry, when, and how often.
 
 A pending entry is one PelRecord of 44 bytes. It is indexed in three orders: by entry ID in the group, by entry ID for
-its consumer, by delivery time in the group.
+its consumer, by delivery time in the group. Those that are held back are in a fourth one, by entry ID.
 
     pel_slab.pxd    where the records are stored, and how they are named
     pel_index.pxd   the three orders: handles of records in chunks
@@ -54,6 +54,7 @@ cdef int pel_init(Pel *pel) except -1 nogil:
     pel.slab.free_index = NO_HANDLE
     index_init(&pel.by_id, ID_KEY)
     index_init(&pel.by_time, TIME_KEY)
+    index_init(&pel.held, ID_KEY)
     return 0
 
 
@@ -68,16 +69,18 @@ cdef void pel_clear(Pel *pel) noexcept nogil:
     free(pel.free_owners)
     index_clear(&pel.by_id)
     index_clear(&pel.by_time)
+    index_clear(&pel.held)
     free_slab(&pel.slab)
     memset(pel, 0, sizeof(Pel))
     pel.slab.free_index = NO_HANDLE
     index_init(&pel.by_id, ID_KEY)
     index_init(&pel.by_time, TIME_KEY)
+    index_init(&pel.held, ID_KEY)
 
 
 cdef size_t pel_memory(const Pel *pel) noexcept nogil:
     """Bytes malloc'ed for all of it, excluding the struct itself. O(consumers)."""
-    cdef size_t total = pel.slab.memory + pel.by_id.chunks.memory + pel.by_time.chunks.memory
+    cdef size_t total = pel.slab.memory + pel.by_id.chunks.memory + pel.by_time.chunks.memory + pel.held.chunks.memory
     cdef uint32_t i
     for i in range(pel.owner_count):
         if pel.owners[i] is not NULL:
@@ -140,6 +143,7 @@ cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil:
     while chunk is not NULL:
         for i in range(chunk.count):
             record = record_of(&pel.slab, handles_of(chunk)[i])
+            pel_release(pel, record)
             index_remove(&pel.slab, &pel.by_id, record)
             index_remove(&pel.slab, &pel.by_time, record)
             drop_record(pel, record)
@@ -203,6 +207,7 @@ cdef PelRecord *pel_insert(
 
 cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil:
     """Remove a record and free it. O(log n)."""
+    pel_release(pel, record)
     index_remove(&pel.slab, &pel.by_id, record)
     index_remove(&pel.slab, &pel.by_time, record)
     if record.owner == NO_OWNER:
@@ -219,6 +224,7 @@ cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil
         return 0
     if not index_add(&pel.slab, pel.owners[owner], &place, record.handle):
         return no_memory()
+    pel_release(pel, record)
     index_remove(&pel.slab, pel.owners[record.owner], record)
     record.owner = owner
     return 0
@@ -246,7 +252,33 @@ cdef inline bint move_in_time(Pel *pel, PelRecord *record, int64_t delivery_ms, 
 
 cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil:
     """Set the delivery time of an owned record, and put it after all records with that time. O(log n)."""
+    pel_release(pel, record)
     return 0 if move_in_time(pel, record, delivery_ms, next_turn(pel)) else no_memory()
+
+
+# --- Held back ------------------------------------------------------------------------------------------------------
+
+
+cdef void pel_release(Pel *pel, PelRecord *record) noexcept nogil:
+    """Hold a record back no longer, if it was. Costs a test while none is."""
+    cdef Place place
+    if pel.held.count == 0:
+        return
+    place = place_of(record)
+    if index_find(&pel.slab, &pel.held, &place) is not NULL:
+        index_remove(&pel.slab, &pel.held, record)
+        pel.owners[record.owner].held -= 1
+
+
+cdef int pel_hold(Pel *pel, PelRecord *record, int64_t failed_ms) except -1 nogil:
+    """Note that the last delivery of an owned record failed, at a time that becomes its delivery time. O(log n)."""
+    cdef Place place
+    pel_set_time(pel, record, failed_ms)
+    place = place_of(record)
+    if not index_add(&pel.slab, &pel.held, &place, record.handle):
+        return no_memory()
+    pel.owners[record.owner].held += 1
+    return 0
 
 
 # --- The NACK zone --------------------------------------------------------------------------------------------------
@@ -289,6 +321,7 @@ cdef int pel_disown(Pel *pel, PelRecord *record) except -1 nogil:
         return no_memory()
     pel.zone_next += 1
     if record.owner != NO_OWNER:
+        pel_release(pel, record)
         index_remove(&pel.slab, pel.owners[record.owner], record)
         record.owner = NO_OWNER
         pel.unowned += 1
@@ -354,7 +387,9 @@ cdef void settle(PelCursor *cursor) noexcept nogil:
     cursor.version = index.version
 
 
-cdef void seek(PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms, StreamID id) noexcept nogil:
+cdef void seek(
+    PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms, uint32_t turn, StreamID id
+) noexcept nogil:
     cursor.pel = pel
     cursor.index = index
     cursor.chunk = NULL
@@ -362,7 +397,7 @@ cdef void seek(PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms
     cursor.version = 0
     cursor.met = False
     cursor.delivery_ms = delivery_ms
-    cursor.turn = 0
+    cursor.turn = turn
     cursor.id = id
     if index is not NULL:
         settle(cursor)
@@ -371,16 +406,21 @@ cdef void seek(PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms
 cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) noexcept nogil:
     """Start a walk by ID, at `first` or the next record, over the records of `owner` (negative: over all)."""
     if owner < 0:
-        seek(cursor, pel, &pel.by_id, 0, first)
+        seek(cursor, pel, &pel.by_id, 0, 0, first)
     elif owner >= pel.owner_count:
-        seek(cursor, pel, NULL, 0, first)
+        seek(cursor, pel, NULL, 0, 0, first)
     else:
-        seek(cursor, pel, pel.owners[owner], 0, first)
+        seek(cursor, pel, pel.owners[owner], 0, 0, first)
 
 
 cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil:
     """Start a walk over all records by delivery time, oldest first; those with one time in order of assignment."""
-    seek(cursor, pel, &pel.by_time, INT64_MIN, make_id(0, 0))
+    pel_seek_time(pel, cursor, INT64_MIN, 0, make_id(0, 0))
+
+
+cdef void pel_seek_time(Pel *pel, PelCursor *cursor, int64_t delivery_ms, uint32_t turn, StreamID id) noexcept nogil:
+    """As pel_seek_oldest, but start at the place of such a record, or the next one."""
+    seek(cursor, pel, &pel.by_time, delivery_ms, turn, id)
 
 
 cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil:

@@ -10,8 +10,8 @@ from libc.string cimport memcmp
 from streamd.engine.rax cimport rax_check, rax_first, rax_higher
 from streamd.values.streams.pel cimport Pel, zone_time
 from streamd.values.streams.pel_index cimport (
-    MAX_CAPACITY, MIN_CAPACITY, TIME_KEY, Chunk, PelIndex, Place, chunk_size, compare, handles_of, is_by_time, place_of,
-    write_key,
+    MAX_CAPACITY, MIN_CAPACITY, TIME_KEY, Chunk, PelIndex, Place, chunk_size, compare, handles_of, index_find,
+    is_by_time, place_of, write_key,
 )
 from streamd.values.streams.pel_slab cimport (
     NO_HANDLE, NO_OWNER, Block, PelRecord, Slab, block_base, block_record, block_records, block_size, is_given_back,
@@ -131,10 +131,24 @@ cdef int check_zone(const Pel *pel) except -1:
     return expect(unowned == pel.unowned, "the number of records without an owner")
 
 
+cdef size_t count_held(const Pel *pel, const PelIndex *index) noexcept:
+    """How many records of an order are held back."""
+    cdef Chunk *chunk = <Chunk *>rax_first(&index.chunks)
+    cdef Place place
+    cdef size_t count = 0
+    cdef uint32_t i
+    while chunk is not NULL:
+        for i in range(chunk.count):
+            place = place_of(record_of(&pel.slab, handles_of(chunk)[i]))
+            count += index_find(&pel.slab, &pel.held, &place) is not NULL
+        chunk = <Chunk *>rax_higher(&index.chunks, chunk.key)
+    return count
+
+
 cdef int pel_check(const Pel *pel) except -1:
     """Walk everything and raise AssertionError when something is wrong. O(n)."""
     cdef size_t memory = pel.owner_capacity * (sizeof(PelIndex *) + sizeof(uint32_t))
-    cdef size_t owned = 0
+    cdef size_t owned = 0, held = 0
     cdef uint32_t i, unused = 0
     check_slab(&pel.slab, pel.by_id.count, &memory)
     check_index(pel, &pel.by_id, -1, &memory)
@@ -147,8 +161,12 @@ cdef int pel_check(const Pel *pel) except -1:
         memory += sizeof(PelIndex)
         check_index(pel, pel.owners[i], i, &memory)
         owned += pel.owners[i].count
+        held += pel.owners[i].held
+        expect(count_held(pel, pel.owners[i]) == pel.owners[i].held, "held back records of a consumer")
     expect(owned + pel.unowned == pel.by_id.count, "each record has one owner, or is in the NACK zone")
     check_zone(pel)
+    check_index(pel, &pel.held, -1, &memory)
+    expect(held == pel.held.count, "a record that is held back is counted with its consumer")
     expect(unused == pel.free_owner_count, "every number not in use is on the stack")
     for i in range(pel.free_owner_count):
         expect(pel.free_owners[i] < pel.owner_count and pel.owners[pel.free_owners[i]] is NULL, "a number on the stack")

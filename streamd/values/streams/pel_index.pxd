@@ -45,6 +45,7 @@ cdef struct PelIndex:
     Rax chunks                 # the chunks belong to the index
     size_t count               # records
     uint32_t version           # increases with every change: tells a cursor that its place may have moved
+    uint32_t held              # in the order of a consumer: its records that are held back; else unused
 
 
 cdef struct Chunk:
@@ -284,6 +285,7 @@ cdef inline void index_init(PelIndex *index, unsigned int key_len) noexcept nogi
     rax_init(&index.chunks, key_len)
     index.count = 0
     index.version = 0
+    index.held = 0
 
 
 cdef inline void release_chunk(void *chunk) noexcept nogil:

@@ -32,7 +32,7 @@ cdef class StreamType(ValueType):
             families=tuple([
                 "streamd.values.streams." + name for name in (
                     "xadd_xtrim", "xdel", "xrange", "xread", "xgroup", "xack", "xpending", "xclaim", "streamd_split",
-                    "streamd_counts", "streamd_history", "xinfo",
+                    "streamd_counts", "streamd_history", "streamd_redrive", "xinfo",
                 )
             ]),
         )

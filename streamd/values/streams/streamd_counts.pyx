@@ -18,6 +18,7 @@ from streamd.values.streams.pel cimport pel_first
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.spec import KeysAt, block, command, key, optional, string
+from streamd.delivery.state import Place, state_of
 from streamd.errors import NoSuchKeyError, OptionSyntaxError
 
 __all__ = []
@@ -57,26 +58,32 @@ def streamd_lag(Context ctx not None, list args not None):
     if stream is None:
         raise NoSuchKeyError()
     if argc == 3:
-        reply_lag(ctx.reply, stream, get_group(stream, argument(args, 1), argument(args, 2)), ctx.now_ms)
+        reply_lag(ctx, argument(args, 1), stream, get_group(stream, argument(args, 1), argument(args, 2)))
         return
     ctx.reply.map(len(stream.groups))
     for name in sorted(stream.groups):
         ctx.reply.bulk(<bytes>name)
-        reply_lag(ctx.reply, stream, <Group>stream.groups[name], ctx.now_ms)
+        reply_lag(ctx, argument(args, 1), stream, <Group>stream.groups[name])
 
 
-cdef int reply_lag(ReplyWriter reply, Stream stream, Group group, int64_t now_ms) except -1:
+cdef int reply_lag(Context ctx, bytes stream_key, Stream stream, Group group) except -1:
     """Ages are those of the IDs: 0 if there is no such entry, or the ID is in the future."""
+    cdef ReplyWriter reply = ctx.reply
+    cdef int64_t now_ms = ctx.now_ms
     cdef StreamID next_id
-    reply.map(4)
+    reply.map(6)
     reply.bulk(b"undelivered")
     reply.integer(<int64_t>count_above(stream, group.last_id))
     reply.bulk(b"pending")
     reply.integer(<int64_t>group.pel.by_id.count)
+    reply.bulk(b"held-back")
+    reply.integer(<int64_t>group.pel.held.count)
     reply.bulk(b"lag-ms")
     reply.integer(age_of(next_id, now_ms) if first_above(stream, group.last_id, &next_id) else 0)
     reply.bulk(b"oldest-pending-ms")
-    return reply.integer(age_of(pel_first(&group.pel).id, now_ms) if group.pel.by_id.count else 0)
+    reply.integer(age_of(pel_first(&group.pel).id, now_ms) if group.pel.by_id.count else 0)
+    reply.bulk(b"dead-lettered")
+    return reply.integer(state_of(ctx).moved_by.get(Place(ctx.db.index, stream_key, group.name), 0))
 
 
 cdef inline int64_t age_of(StreamID id, int64_t now_ms) noexcept nogil:

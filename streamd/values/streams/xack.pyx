@@ -13,11 +13,12 @@ from streamd.engine.ids cimport StreamID
 from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     DeleteOptions, find_group, find_stream, hold_effects, id_text, ids_in, no_such_key_or_group, note_change,
-    number_text, parse_delete, propagate_unowned, require_ids,
+    number_text, parse_delete, propagate_pending, propagate_unowned, require_ids,
 )
-from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
+from streamd.values.streams.dead_letters cimport move
 from streamd.values.streams.group cimport Group
-from streamd.values.streams.pel cimport PelRecord, pel_find
+from streamd.values.streams.pel cimport NO_OWNER, PelRecord, pel_find
+from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
@@ -179,16 +180,16 @@ def xnack(Context ctx not None, list args not None):
     cdef int64_t given_back = 0
     cdef bint is_propagated
     cdef uint64_t count
-    cdef DeadLetterBox box
+    cdef RuledGroup ruled
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     parse_nack(args, &options)
     room = require_ids(args, options.first_id, options.id_count)
     ids = ids_in(room)
-    box = find_box(ctx, <bytes>args[1], stream, group)
-    # Receivers that support XNACK get the request, unless some entries are moved; others get effects they understand.
-    is_propagated = ctx.is_propagating and (not ctx.has_xnack or box is not None)
-    if is_propagated or box is not None:
+    ruled = find_ruled(ctx, <bytes>args[1], stream, group)
+    # Receivers that support XNACK get the request, unless a rule may act; others get effects they understand.
+    is_propagated = ctx.is_propagating and (not ctx.has_xnack or ruled is not None)
+    if is_propagated or ruled is not None:
         hold_effects(ctx)
     for i in range(options.id_count):
         record = pel_find(&group.pel, ids[i])
@@ -196,8 +197,11 @@ def xnack(Context ctx not None, list args not None):
             continue
         count = count_after(&options, 0 if record is NULL else record.delivery_count)
         given_back += 1
-        if box is not None and count >= box.limit and box.move(ctx, ids[i], count == <uint64_t>INT64_MAX):
-            continue
+        if ruled is not None:
+            if count >= ruled.limit and move(ctx, ruled, ids[i], count == <uint64_t>INT64_MAX):
+                continue
+            if options.mode == FAIL and count and hold_back(ctx, ruled, record, count):
+                continue
         group.give_back(ids[i], count)
         if not is_propagated:
             continue
@@ -213,3 +217,19 @@ def xnack(Context ctx not None, list args not None):
         note_change(ctx, <bytes>args[1])
         ctx.db.signal_ready(<bytes>args[1])
     ctx.reply.integer(given_back)
+
+
+cdef bint hold_back(Context ctx, RuledGroup ruled, PelRecord *record, uint64_t count) except -1:
+    """Leave a pending entry that failed with its consumer, so that it has a time from which its back-off runs.
+
+    False if it has no consumer, or is deleted from the stream, where a receiver would drop it: then it is given back.
+    """
+    if ruled.back_off_ms == 0 or record is NULL or record.owner == NO_OWNER or not ruled.stream.has_entry(record.id):
+        return False
+    ruled.group.hold_back(record, count, ctx.now_ms)
+    if ctx.is_propagating:
+        propagate_pending(
+            ctx, ruled.key, ruled.group, ruled.group.owner_name(record), id_text(record.id),
+            number_text(<uint64_t>ctx.now_ms), count, id_text(ruled.group.last_id)
+        )
+    return True

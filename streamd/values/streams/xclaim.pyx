@@ -16,13 +16,14 @@ from streamd.values.streams.arguments cimport (
     as_stream, find_group, find_stream, hold_effects, id_text, ids_in, no_such_key_or_group, parse_bound,
     propagate_consumer, propagate_pending, propagate_position, reach_consumer, room_for_ids,
 )
-from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
+from streamd.values.streams.dead_letters cimport move
 from streamd.values.streams.delivery cimport (
     CLAIM_DROPPED, CLAIM_LEFT, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, is_claimable,
 )
 from streamd.values.streams.entry_replies cimport write_entry
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport NO_OWNER, PelCursor, PelRecord, pel_find, pel_next, pel_seek
+from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.spec import KeysAt, command, integer, key, multiple, optional, string, token, unix_time
@@ -119,8 +120,10 @@ def xclaim(Context ctx not None, list args not None):
     cdef int outcome
     cdef int64_t claimed = 0
     cdef size_t opened
-    cdef bint has_moved_on, is_new
-    cdef DeadLetterBox box
+    cdef bint has_moved_on, is_new, is_suspect
+    cdef bint is_alone = False
+    cdef PelRecord *record
+    cdef RuledGroup ruled
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     claim_rule(ctx, <bytes>args[4], "XCLAIM", &rule)
@@ -139,20 +142,23 @@ def xclaim(Context ctx not None, list args not None):
         return
     hold_effects(ctx)
     consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
-    # With JUSTID it is no delivery: a consumer may extend the time that it has for the last one.
-    box = None if just_id else find_box(ctx, <bytes>args[1], stream, group)
+    ruled = find_ruled(ctx, <bytes>args[1], stream, group)
     opened = reply.open_array(n)
     finder_init(&finder)
     for i in range(n):
-        if box is not None and is_used_up(box, pel_find(&group.pel, ids[i]), &rule):
-            box.move(ctx, ids[i], False)
+        record = pel_find(&group.pel, ids[i])
+        is_suspect = ruled is not None and is_suspected(ruled, record, &rule)
+        if ruled is not None and (
+            is_alone or is_suspect and claimed or is_withheld(ctx, ruled, record, consumer, &rule)
+        ):
             continue
         outcome = claim_and_propagate(
-            ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], <bytes>args[5 + i],
-            find_entry(&finder, stream, ids[i]), consumer, &rule
+            ctx, <bytes>args[1], group, record, ids[i], <bytes>args[5 + i], find_entry(&finder, stream, ids[i]),
+            consumer, &rule
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
+            is_alone = is_suspect
             write_claimed(reply, &finder, just_id)
         if outcome != CLAIM_LEFT:
             has_moved_on = False        # the ID is propagated with the claims
@@ -165,9 +171,26 @@ def xclaim(Context ctx not None, list args not None):
         propagate_consumer(ctx, <bytes>args[1], group, consumer)
 
 
-cdef inline bint is_used_up(DeadLetterBox box, const PelRecord *record, const ClaimRule *rule) noexcept:
-    """Whether a claim would deliver a pending entry, NULL for none, that is not delivered again."""
-    return record is not NULL and record.delivery_count >= box.limit and is_claimable(record, rule)
+cdef inline bint is_suspected(RuledGroup ruled, const PelRecord *record, const ClaimRule *rule) noexcept nogil:
+    """Whether a pending entry, NULL for none, is to be alone in the reply. With JUSTID it is no delivery."""
+    return record is not NULL and rule.count_up and ruled.is_suspect(record)
+
+
+cdef bint is_withheld(
+    Context ctx, RuledGroup ruled, const PelRecord *record, Consumer consumer, const ClaimRule *rule
+) except -1:
+    """Whether a claim does not get a pending entry, NULL for none: it is held back, or it is used up, and moved.
+
+    With JUSTID it is no delivery: a consumer may extend the time that it has for the last one.
+    """
+    if record is NULL or not is_claimable(record, rule) or not rule.count_up and record.owner == consumer.number:
+        return False
+    if ruled.is_held(record, rule.now_ms) and not rule.force:
+        return True
+    if not ruled.is_used_up(record):
+        return False
+    move(ctx, ruled, record.id, False)
+    return True
 
 
 cdef int claim_and_propagate(
@@ -287,10 +310,11 @@ cdef int reply_autoclaimed(
     cdef int64_t attempts = count * AUTOCLAIM_EFFORT
     cdef int64_t claimed = 0
     cdef int outcome
+    cdef bint is_suspect
     cdef size_t body, opened
     cdef bytearray deleted = bytearray()     # of StreamID
     cdef Py_ssize_t i
-    cdef DeadLetterBox box = find_box(ctx, stream_key, stream, group)
+    cdef RuledGroup ruled = find_ruled(ctx, stream_key, stream, group)
     reply.array_header(3)
     body = reply.length
     opened = reply.open_array(min(count, <int64_t>group.pel.by_id.count))
@@ -300,15 +324,21 @@ cdef int reply_autoclaimed(
     while record is not NULL and left > 0 and attempts > 0:
         attempts -= 1
         id = record.id
-        if box is not None and is_used_up(box, record, rule):
-            box.move(ctx, id, False)
-            record = pel_next(&walk)
-            continue
+        is_suspect = False
+        if ruled is not None:
+            if is_withheld(ctx, ruled, record, consumer, rule):
+                record = pel_next(&walk)
+                continue
+            is_suspect = is_suspected(ruled, record, rule) and is_claimable(record, rule)
+            if is_suspect and claimed:
+                break
         outcome = claim_and_propagate(
             ctx, stream_key, group, record, id, None, find_entry(&finder, stream, id), consumer, rule
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
+            if is_suspect:
+                left = 0
             write_claimed(reply, &finder, just_id)
         elif outcome == CLAIM_DROPPED:
             deleted += (<char *>&id)[:sizeof(StreamID)]

@@ -32,12 +32,15 @@ from streamd.values.streams.arguments cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,
     propagate_position, reach_consumer, room_for_ids,
 )
-from streamd.values.streams.dead_letters cimport DeadLetterBox, find_box
+from streamd.values.streams.dead_letters cimport move_all
 from streamd.values.streams.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.values.streams.entry_replies cimport write_entry, write_fields, write_range
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport (
-    PelCursor, PelRecord, count_delivery, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time,
+    PelCursor, PelRecord, count_delivery, pel_next, pel_seek, pel_set_time,
+)
+from streamd.values.streams.ruled_group cimport (
+    ClaimWalk, RuledGroup, claim_walk_init, find_ruled, next_deliverable, next_ready_ms,
 )
 from streamd.values.streams.read_quota cimport (
     Quota, close_entries, has_enough_bytes, is_spent, open_entries, quota_init, share_of,
@@ -473,9 +476,11 @@ def xreadgroup(Context ctx not None, list args not None):
     cdef StreamID *after = ids_in(room)
     cdef list streams = []
     cdef list groups = []
+    cdef list rules = None
     cdef bytes name
     cdef Stream stream
     cdef Group group
+    cdef RuledGroup ruled
     cdef Consumer consumer
     cdef GroupRead read
     cdef bint is_new
@@ -492,12 +497,14 @@ def xreadgroup(Context ctx not None, list args not None):
         groups.append(group)
     read.now_ms = ctx.now_ms
     read.min_idle_ms = options.min_idle_ms
-    read.most_deliveries = UINT64_MAX
     read.no_ack = options.no_ack
+    read.is_alone = False
+    if options.min_idle_ms >= 0:
+        rules = []
     quota_init(&read.quota, options.max_count, options.max_bytes)
     hold_effects(ctx)
     for i in range(n):
-        if is_spent(&read.quota, reply):
+        if is_spent(&read.quota, reply) or read.is_alone:
             break
         read.count = share_of(&read.quota, options.count)
         stream = <Stream>streams[i]
@@ -505,8 +512,10 @@ def xreadgroup(Context ctx not None, list args not None):
         name = <bytes>args[options.first_key + i]
         count_second_look(ctx, name, stream)
         consumer = reach_consumer(ctx, name, group, options.consumer, &is_new)
-        if read.min_idle_ms >= 0 and id_cmp(after[i], MAX_ID) == 0:
-            move_dead(ctx, name, stream, group, &read)
+        ruled = None
+        if read.min_idle_ms >= 0:
+            ruled = find_ruled(ctx, name, stream, group)
+            rules.append(ruled)
         if id_cmp(after[i], MAX_ID) != 0:
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
             read.min_idle_ms = -1
@@ -515,19 +524,19 @@ def xreadgroup(Context ctx not None, list args not None):
             served += 1
             open_stream(reply, name)
             reply_history(reply, stream, group, consumer, after[i], &read)
-        elif has_new(stream, group) or has_claimable(stream, group, &read):
+        elif has_new(stream, group) or read.min_idle_ms >= 0 and has_claimable(ctx, stream, group, ruled, &read):
             if served == 0:
                 opened = open_streams(reply, &read.quota, n)
             served += 1
             open_stream(reply, name)
-            reply_new(ctx, name, stream, group, consumer, &read)
+            reply_new(ctx, name, stream, group, ruled, consumer, &read)
             ctx.dirty += 1
         if is_new:
             propagate_consumer(ctx, name, group, consumer)
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:
-        wait(ctx, args, options, after, -1 if read.min_idle_ms < 0 else next_claim_ms(groups, &read))
+        wait(ctx, args, options, after, -1 if read.min_idle_ms < 0 else next_claim_ms(groups, rules, &read))
     else:
         reply.null_array()
 
@@ -536,8 +545,8 @@ cdef struct GroupRead:
     int64_t now_ms
     int64_t min_idle_ms        # -1: claim nothing
     int64_t count              # of the stream that is read; 0: no limit
-    uint64_t most_deliveries   # an entry that was delivered so often is not claimed
     bint no_ack
+    bint is_alone              # an entry was delivered that a rule wants alone: nothing may follow
     Quota quota
 
 
@@ -546,34 +555,25 @@ cdef inline bint has_new(Stream stream, Group group) noexcept:
     return stream.length > 0 and id_cmp(stream.last_live_id(), group.last_id) > 0
 
 
-cdef inline bint is_idle(const PelRecord *record, const GroupRead *read) noexcept nogil:
-    """Whether a pending entry, NULL for none, is idle for long enough to be claimed."""
-    return record is not NULL and idle_of(record, read.now_ms) >= read.min_idle_ms
+cdef bint has_claimable(Context ctx, Stream stream, Group group, RuledGroup ruled, const GroupRead *read) except -1:
+    """Whether an entry is pending and can be claimed. Entries deleted from the stream do not count.
 
-
-cdef int move_dead(Context ctx, bytes name, Stream stream, Group group, GroupRead *read) except -1:
-    """Before entries are claimed, move those away that are not delivered again."""
-    cdef DeadLetterBox box = find_box(ctx, name, stream, group)
-    read.most_deliveries = UINT64_MAX
-    if box is not None:
-        read.most_deliveries = box.limit
-        box.move_idle(ctx, read.min_idle_ms)
-    return 0
-
-
-cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexcept:
-    """Whether an entry is pending and idle for long enough. Entries deleted from the stream do not count."""
-    cdef PelCursor walk
+    Entries that a rule does not have delivered again are moved on the way.
+    """
+    cdef ClaimWalk walk
     cdef PelRecord *record
-    if read.min_idle_ms < 0 or not is_idle(pel_oldest(&group.pel), read):
+    cdef list used_up = None if ruled is None else []
+    cdef bint has_found
+    if group.pel.by_id.count == 0:
         return False
-    pel_seek_oldest(&group.pel, &walk)
-    record = pel_next(&walk)
-    while is_idle(record, read):
-        if record.delivery_count < read.most_deliveries and stream.has_entry(record.id):
-            return True
-        record = pel_next(&walk)
-    return False
+    claim_walk_init(&walk, group, read.now_ms, read.min_idle_ms)
+    record = next_deliverable(&walk, ctx, ruled, used_up)
+    while record is not NULL and not stream.has_entry(record.id):
+        record = next_deliverable(&walk, ctx, ruled, used_up)
+    has_found = record is not NULL and not (ruled is not None and ruled.is_suspect(record) and read.quota.sent)
+    if used_up:
+        move_all(ctx, ruled, used_up)
+    return has_found
 
 
 cdef int reply_history(
@@ -608,7 +608,7 @@ cdef int reply_history(
 
 
 cdef int reply_new(
-    Context ctx, bytes name, Stream stream, Group group, Consumer consumer, GroupRead *read
+    Context ctx, bytes name, Stream stream, Group group, RuledGroup ruled, Consumer consumer, GroupRead *read
 ) except -1:
     """Write claimed entries, if claiming was requested, and then new entries, at most `count` in total.
 
@@ -625,8 +625,8 @@ cdef int reply_new(
     cdef int64_t length = <int64_t>stream.length
     cdef size_t opened = open_entries(reply, &read.quota, min(read.count, length) if read.count else length)
     if with_idle:
-        n = claimed = reply_claimed(ctx, name, stream, group, consumer, read)
-    if (n < read.count or read.count == 0) and has_new(stream, group):
+        n = claimed = reply_claimed(ctx, name, stream, group, ruled, consumer, read)
+    if (n < read.count or read.count == 0) and not read.is_alone and has_new(stream, group):
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
         while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and cursor_next(&cursor):
@@ -658,16 +658,18 @@ cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t 
 
 
 cdef int64_t reply_claimed(
-    Context ctx, bytes name, Stream stream, Group group, Consumer consumer, const GroupRead *read
+    Context ctx, bytes name, Stream stream, Group group, RuledGroup ruled, Consumer consumer, GroupRead *read
 ) except -1:
     """Claim entries idle for long enough for the consumer, and write them; returns how many.
 
-    First come unowned entries, in the order in which they were returned, then the oldest deliveries.
+    First come unowned entries, in the order in which they were returned, then the oldest deliveries. Entries that a
+    rule does not have delivered again are moved.
     """
     cdef ReplyWriter reply = ctx.reply
-    cdef PelCursor walk
+    cdef ClaimWalk walk
     cdef PelRecord *record
     cdef Finder finder
+    cdef list used_up = None if ruled is None else []
     cdef int64_t n = 0, i
     cdef size_t most = group.pel.by_id.count
     cdef PelRecord **claimed
@@ -682,16 +684,21 @@ cdef int64_t reply_claimed(
         raise MemoryError()
     try:
         finder_init(&finder)
-        pel_seek_oldest(&group.pel, &walk)
-        record = pel_next(&walk)
-        while <size_t>n < most and is_idle(record, read) and not has_enough_bytes(&read.quota, reply, n):
-            if record.delivery_count < read.most_deliveries and find_entry(&finder, stream, record.id):
+        claim_walk_init(&walk, group, read.now_ms, read.min_idle_ms)
+        while <size_t>n < most and not read.is_alone and not has_enough_bytes(&read.quota, reply, n):
+            record = next_deliverable(&walk, ctx, ruled, used_up)
+            if record is NULL:
+                break
+            if find_entry(&finder, stream, record.id):
+                if ruled is not None and ruled.is_suspect(record):
+                    if n + read.quota.sent:
+                        break
+                    read.is_alone = True
                 write_entry_with_idle(
                     reply, &finder.cursor, idle_of(record, read.now_ms), <int64_t>record.delivery_count
                 )
                 claimed[n] = record
                 n += 1
-            record = pel_next(&walk)
         for i in range(n):
             group.hand_over(claimed[i], consumer, read.now_ms)
             count_delivery(claimed[i])
@@ -703,26 +710,21 @@ cdef int64_t reply_claimed(
                 )
     finally:
         free(claimed)
+    if used_up:
+        move_all(ctx, ruled, used_up)
     return n
 
 
-cdef int64_t next_claim_ms(list groups, const GroupRead *read) except -1:
+cdef int64_t next_claim_ms(list groups, list rules, const GroupRead *read) except -1:
     """The earliest time, in Unix ms, at which an entry that cannot be claimed now can be claimed.
 
     What becomes pending from now on can be claimed after the minimum idle time, and is not reported here; nor is what
     XCLAIM makes idle at once, as in Redis.
     """
-    cdef Group group
-    cdef PelCursor walk
-    cdef PelRecord *record
     cdef int64_t wait_ms = max(read.min_idle_ms, CLAIM_RETRY_MS)
-    cdef int64_t left
-    for group in groups:
-        pel_seek_oldest(&group.pel, &walk)
-        record = pel_next(&walk)
-        while is_idle(record, read):       # deleted from the stream, or it would have been claimed
-            record = pel_next(&walk)
-        if record is not NULL:
-            left = read.min_idle_ms - idle_of(record, read.now_ms)
-            wait_ms = min(wait_ms, left)
+    cdef int64_t ready_ms
+    for group, ruled in zip(groups, rules):
+        ready_ms = next_ready_ms(<Group>group, <RuledGroup>ruled, read.now_ms, read.min_idle_ms)
+        if ready_ms - read.now_ms < wait_ms:
+            wait_ms = ready_ms - read.now_ms
     return min(wait_ms, INT64_MAX - read.now_ms) + read.now_ms

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.values.streams.pel cimport (
     Pel, PelCursor, delivered_ms, pel_add_owner, pel_adopt, pel_assign, pel_clear, pel_disown, pel_drop_owner, pel_find,
-    pel_first, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next, pel_oldest, pel_owner_size,
+    pel_first, pel_hold, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next, pel_oldest, pel_owner_size,
     pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
 )
 from streamd.values.streams.pel_check cimport pel_check
@@ -117,6 +117,10 @@ cdef class PelProbe:
         """Set a record's delivery time; it comes after the others with that time. ValueError when it has no owner."""
         pel_set_time(&self.pel, self.get_owned(id), self.time(delivery_ms))
 
+    def hold(self, tuple id not None, int64_t failed_ms):
+        """Hold a record back, with that delivery time. ValueError when it has no owner."""
+        pel_hold(&self.pel, self.get_owned(id), self.time(failed_ms))
+
     def first(self):
         """The record with the smallest ID, or None."""
         return as_tuple(pel_first(&self.pel))
@@ -158,6 +162,11 @@ cdef class PelProbe:
     def unowned(self):
         """How many records are in the NACK zone."""
         return self.pel.unowned
+
+    @property
+    def held(self):
+        """How many records are held back."""
+        return self.pel.held.count
 
     @property
     def turn(self):

@@ -1,4 +1,4 @@
-"""What could not be moved to a dead-letter stream, and why: it stays pending, and is tried again."""
+"""What a server remembers of the rules that it follows, none of which must survive it: failures, and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from streamd.core.context import Context
 from streamd.memory.eviction import Eviction
 
-__all__ = ["DeadLetterState", "Failure", "Place", "may_store", "state_of"]
+__all__ = ["DeliveryState", "Failure", "Place", "may_store", "state_of"]
 
 MOST_IDS = 10_000
 """Entries of a group that are tried again by themselves; what is beyond waits for a claim, or for ACKWAIT."""
@@ -34,16 +34,30 @@ class Failure:
     ids: dict[tuple[int, int], None] = field(default_factory=dict)
 
 
-class DeadLetterState:
-    """Dead letters of this server since it started.
+class DeliveryState:
+    """The rules of this server since it started.
 
-    moved     entries that were moved
-    failures  what could not be moved, by group
+    moved     entries that were moved, by group
+    failures  what could not be moved, by group, and is tried again
+    cuts      where claims go on that had met too many entries that are held back, by group: the place of one in the order by time
     """
 
     def __init__(self) -> None:
         self.moved = 0
+        self.moved_by: dict[Place, int] = {}
         self.failures: dict[Place, Failure] = {}
+        self.cuts: dict[Place, tuple[int, int, int, int]] = {}
+
+    def note_move(self, place: Place, id: tuple[int, int]) -> None:
+        """An entry was moved."""
+        self.moved += 1
+        self.moved_by[place] = self.moved_by.get(place, 0) + 1
+        self.forget(place, id)
+
+    def forget_group(self, place: Place) -> None:
+        """A group was destroyed."""
+        for known in (self.moved_by, self.failures, self.cuts):
+            known.pop(place, None)
 
     def note_failure(self, place: Place, id: tuple[int, int], error: str) -> None:
         """An entry could not be moved."""
@@ -53,7 +67,7 @@ class DeadLetterState:
             failure.ids[id] = None
 
     def forget(self, place: Place, id: tuple[int, int]) -> None:
-        """An entry was moved, or is not pending any more."""
+        """An entry was moved, or is not pending any more: it is not tried again."""
         failure = self.failures.get(place)
         if failure is not None:
             failure.ids.pop(id, None)
@@ -61,11 +75,11 @@ class DeadLetterState:
                 del self.failures[place]
 
 
-def state_of(context: Context) -> DeadLetterState:
+def state_of(context: Context) -> DeliveryState:
     """That of the server that commands run in."""
-    state: DeadLetterState | None = context.parts.get(DeadLetterState)
+    state: DeliveryState | None = context.parts.get(DeliveryState)
     if state is None:
-        state = context.parts[DeadLetterState] = DeadLetterState()
+        state = context.parts[DeliveryState] = DeliveryState()
     return state
 
 

@@ -1,0 +1,55 @@
+# cython: language_level=3
+"""A group with a rule, during one command. See ruled_group.pyx."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from streamd.core.context cimport Context
+from streamd.values.streams.group cimport Group
+from streamd.values.streams.pel cimport PelCursor, PelRecord
+from streamd.values.streams.stream cimport Stream
+
+
+cdef class RuledGroup:
+    cdef bytes key                        # of the stream
+    cdef Stream stream
+    cdef Group group
+    cdef bytes dead_letter                # key of the stream that entries are moved to; empty: they are not
+    cdef uint64_t limit                   # the delivery count from which on an entry is not delivered again
+    cdef int64_t ack_wait_ms              # 0: nothing is moved without a claim
+    cdef int64_t back_off_ms              # after the first delivery; 0: none
+    cdef double factor                    # by which it grows with each delivery
+    cdef int64_t max_back_off_ms
+    cdef double jitter                    # the part of it by which it varies, 0 to 1
+    cdef uint64_t suspect                 # the delivery count from which on an entry is delivered alone
+
+    cdef inline bint is_used_up(self, const PelRecord *record) noexcept nogil:
+        """Whether a pending entry is not delivered again."""
+        return record.delivery_count >= self.limit
+
+    cdef inline bint is_suspect(self, const PelRecord *record) noexcept nogil:
+        """Whether a pending entry is delivered alone: it may be the reason why its consumers did not acknowledge it."""
+        return record.delivery_count >= self.suspect
+
+    cdef int64_t ready_ms(self, const PelRecord *record) noexcept nogil     # Unix time from which on it may be claimed
+    cdef bint is_held(self, const PelRecord *record, int64_t now_ms) noexcept nogil
+
+
+cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group)
+cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group)
+
+
+# --- What a claim without IDs delivers ------------------------------------------------------------------------------
+
+cdef struct ClaimWalk:
+    # A walk over what a claim delivers, oldest delivery first. See next_deliverable.
+    PelCursor cursor
+    int64_t now_ms
+    int64_t min_idle_ms
+    int skipped                # records of a group with a rule that are not delivered now
+    bint has_jumped            # to where an earlier walk was cut
+    bint is_cut                # there may be more: this walk has met too many that are not delivered now
+
+
+cdef int claim_walk_init(ClaimWalk *walk, Group group, int64_t now_ms, int64_t min_idle_ms) except -1
+cdef PelRecord *next_deliverable(ClaimWalk *walk, Context ctx, RuledGroup ruled, list used_up) except? NULL
+cdef int64_t next_ready_ms(Group group, RuledGroup ruled, int64_t now_ms, int64_t min_idle_ms) except -1

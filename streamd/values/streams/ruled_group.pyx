@@ -1,0 +1,182 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""RuledGroup: what a rule of a group means for its pending entries, while a command runs.
+
+The rules are in `delivery`. An entry that a rule concerns is, for a claim that would deliver it,
+
+    held back   its back-off is not over: it is left alone, as if it had not been idle for long enough
+    used up     it was delivered as often as the rule allows: it is moved instead (dead_letters.pyx)
+    a suspect   it was delivered often: it is alone in a reply. A consumer that crashes makes all entries that it had
+                look alike, and they would be used up together
+
+Back-off has no state: it follows from the time and the number of deliveries that every pending entry has. So it is
+the same after a restart, on a replica that is promoted, and whoever claims.
+
+    ready = last delivery + min(MAX, BACKOFF * FACTOR ^ (deliveries - 1)) * (1 +/- JITTER, by a hash of the ID)
+
+An entry without an owner was given back: it is not held back. XNACK FAIL makes the present time that of the last
+delivery, and leaves the entry with its owner.
+"""
+
+cimport cython
+from libc.math cimport pow
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
+
+from streamd.core.context cimport Context
+from streamd.engine.ids cimport StreamID, make_id
+from streamd.values.streams.delivery cimport idle_of
+from streamd.values.streams.group cimport Group
+from streamd.values.streams.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_next, pel_seek_oldest, pel_seek_time,
+)
+from streamd.values.streams.stream cimport Stream
+
+from streamd.delivery.rules import find_rule
+from streamd.delivery.state import Place, state_of
+
+__all__ = []
+
+cdef enum:
+    MOST_SKIPPED = 500         # of pending entries that are not delivered now, by one walk, before and after it jumps
+    MOST_USED_UP = 100         # entries that one walk collects to be moved
+    RETRY_MS = 10              # after a walk that was cut
+
+
+@cython.final
+cdef class RuledGroup:
+    """A group of a stream, and its rule."""
+
+    cdef int64_t ready_ms(self, const PelRecord *record) noexcept nogil:
+        cdef double delay_ms
+        if self.back_off_ms == 0 or record.owner == NO_OWNER or record.delivery_count == 0:
+            return 0
+        delay_ms = self.back_off_ms * pow(self.factor, <double>(record.delivery_count - 1))
+        if not delay_ms < self.max_back_off_ms:
+            delay_ms = self.max_back_off_ms
+        if self.jitter > 0:
+            delay_ms *= 1 + self.jitter * swing(record.id)
+        return delivered_ms(record) + <int64_t>delay_ms
+
+    cdef bint is_held(self, const PelRecord *record, int64_t now_ms) noexcept nogil:
+        return self.back_off_ms != 0 and now_ms < self.ready_ms(record)
+
+
+cdef inline double swing(StreamID id) noexcept nogil:
+    """A number from -1 to 1 that looks random and is always the same for an ID."""
+    cdef uint64_t hash = id.ms * <uint64_t>0x9E3779B97F4A7C15 + id.seq
+    hash = (hash ^ (hash >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    hash = (hash ^ (hash >> 27)) * <uint64_t>0x94D049BB133111EB
+    return <double>((hash ^ (hash >> 31)) >> 11) / (<uint64_t>1 << 52) - 1
+
+
+cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group):
+    """The group with its rule, or None: it has none, or others decide. Cheap where nobody has set a rule."""
+    if ctx.db.reserved is None or ctx.is_replaying:
+        return None
+    rule = find_rule(ctx.db, key, group.name)
+    return None if rule is None else ruled_by(rule, key, stream, group)
+
+
+cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):
+    """The group with that rule."""
+    cdef RuledGroup ruled = RuledGroup.__new__(RuledGroup)
+    ruled.key = key
+    ruled.stream = stream
+    ruled.group = group
+    ruled.dead_letter = rule.dead_letter
+    # XNACK FATAL sets the greatest count.
+    ruled.limit = UINT64_MAX if not ruled.dead_letter else rule.max_deliveries or <uint64_t>INT64_MAX
+    ruled.ack_wait_ms = rule.ack_wait_ms
+    ruled.back_off_ms = rule.back_off_ms
+    ruled.factor = rule.factor / 1000
+    ruled.max_back_off_ms = rule.max_back_off_ms
+    ruled.jitter = rule.jitter / 100
+    ruled.suspect = rule.isolate or UINT64_MAX
+    return ruled
+
+
+# --- What a claim without IDs delivers ------------------------------------------------------------------------------
+
+cdef int claim_walk_init(ClaimWalk *walk, Group group, int64_t now_ms, int64_t min_idle_ms) except -1:
+    """Start a walk over the pending entries that have been idle for at least `min_idle_ms`."""
+    pel_seek_oldest(&group.pel, &walk.cursor)
+    walk.now_ms = now_ms
+    walk.min_idle_ms = min_idle_ms
+    walk.skipped = 0
+    walk.has_jumped = walk.is_cut = False
+    return 0
+
+
+cdef PelRecord *next_deliverable(ClaimWalk *walk, Context ctx, RuledGroup ruled, list used_up) except? NULL:
+    """The next entry that the claim delivers, unless it was deleted from the stream; NULL at the end.
+
+    ruled    None: the group has no rule
+    used_up  gets the IDs, (ms, seq), of entries to be moved instead
+
+    Where many entries in front are held back, a walk that has skipped MOST_SKIPPED of them goes on where an earlier
+    one was cut, so that requests are short and yet all entries are met.
+    """
+    cdef PelRecord *record
+    while True:
+        record = pel_next(&walk.cursor)
+        if record is NULL or idle_of(record, walk.now_ms) < walk.min_idle_ms:
+            if walk.has_jumped:
+                state_of(ctx).cuts.pop(place_of(ctx, ruled), None)
+            return NULL
+        if ruled is None:
+            return record
+        if not ruled.is_held(record, walk.now_ms):
+            if not ruled.is_used_up(record):
+                return record
+            if len(used_up) < MOST_USED_UP:
+                used_up.append((record.id.ms, record.id.seq))
+        walk.skipped += 1
+        if walk.skipped % MOST_SKIPPED == 0 and not jump(walk, ctx, ruled, record):
+            walk.is_cut = True
+            return NULL
+
+
+cdef object place_of(Context ctx, RuledGroup ruled):
+    return Place(ctx.db.index, ruled.key, ruled.group.name)
+
+
+cdef bint jump(ClaimWalk *walk, Context ctx, RuledGroup ruled, const PelRecord *record) except -1:
+    """Go on where an earlier walk was cut, if that is ahead; False to cut this one here."""
+    cdef dict cuts = state_of(ctx).cuts
+    cdef object place = place_of(ctx, ruled)
+    here = (record.delivery_ms, record.turn, record.id.ms, record.id.seq)
+    cut = cuts.get(place)
+    if walk.has_jumped or cut is None or cut < here:
+        cuts[place] = here
+        return False
+    walk.has_jumped = True
+    delivery_ms, turn, ms, seq = cut
+    pel_seek_time(&ruled.group.pel, &walk.cursor, delivery_ms, turn, make_id(ms, seq))
+    return True
+
+
+cdef int64_t next_ready_ms(Group group, RuledGroup ruled, int64_t now_ms, int64_t min_idle_ms) except -1:
+    """The earliest Unix time at which an entry that is pending, and cannot be claimed now, can be claimed; INT64_MAX
+    for none.
+
+    With a rule, maybe earlier, if many entries are held back.
+    """
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef int64_t ready_ms, idle_ready_ms, next_ms = INT64_MAX
+    cdef int looked_at = 0
+    pel_seek_oldest(&group.pel, &walk)
+    while True:
+        record = pel_next(&walk)
+        if record is NULL:
+            return next_ms
+        if record.owner == NO_OWNER:       # deleted from the stream, or it would have been claimed
+            continue
+        idle_ready_ms = min(min_idle_ms, INT64_MAX - record.delivery_ms) + record.delivery_ms
+        ready_ms = idle_ready_ms if ruled is None else max(idle_ready_ms, ruled.ready_ms(record))
+        if ready_ms > now_ms:
+            next_ms = min(next_ms, ready_ms)
+        if idle_ready_ms > now_ms and (ruled is None or ruled.back_off_ms == 0 or idle_ready_ms >= next_ms):
+            return next_ms
+        looked_at += ruled is not None
+        if looked_at == 2 * MOST_SKIPPED:
+            return min(next_ms, now_ms + RETRY_MS)
