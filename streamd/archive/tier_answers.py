@@ -12,7 +12,8 @@ In this order: whatever has been trimmed by 1 is named by the manifests of 2, or
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -160,6 +161,10 @@ class TierAnswers:
         limit = min(max(asked.limit, limit_of(state)), high)
         rows = Rows(asked.max_bytes)
         low = asked.first
+        if asked.ids is not None:
+            for each in self._slices(layout, log, asked.first, high, -1, is_reverse=False, ids=asked.ids):
+                rows.add(each)
+            return rows.answer(log.boundary, limit_of(state), low, high)
         if asked.is_reverse:
             spare = list(self._slices(layout, log, limit + 1, high, SPARE, is_reverse=False))
             if sum(each.num_rows for each in spare) == SPARE:
@@ -171,29 +176,54 @@ class TierAnswers:
         elif self._add(rows, asked, layout, log, limit):
             high = rows.last
         else:
-            most = SPARE if asked.count < 0 else min(SPARE, asked.count - rows.count)
+            most = SPARE if asked.count < 0 else min(SPARE, max(0, asked.count - rows.count))
             for each in self._slices(layout, log, max(asked.first, limit + 1), high, most, is_reverse=False):
                 rows.add(each)
                 most -= each.num_rows
             if most == 0:
                 high = rows.last
-        return rows.answer(log.boundary, limit_of(state), low, high)
+        left = self._rows_above(layout, log, rows.last if rows.count else asked.first - 1) if asked.ahead else 0
+        return rows.answer(log.boundary, limit_of(state), low, high, left)
 
     def _add(self, rows: Rows, asked: TierQuestion, layout: Layout, log: ManifestLog, limit: int) -> bool:
         """Add the rows from `first` to the limit. True: that is enough, and there may be more."""
-        left = asked.count
-        for each in self._slices(layout, log, asked.first, limit, left, is_reverse=asked.is_reverse):
+        most = -1 if asked.ahead else asked.count
+        for each in self._slices(layout, log, asked.first, limit, most, is_reverse=asked.is_reverse):
             for piece in pieces_of(each, is_reverse=asked.is_reverse):
                 rows.add(piece, is_reverse=asked.is_reverse)
-                if 0 < asked.enough <= rows.size:
+                if 0 < asked.enough <= rows.size or (0 < asked.ahead <= rows.size and 0 < asked.count <= rows.count):
                     return True
-            left -= each.num_rows
-        return asked.count > 0 and left == 0
+        return 0 < asked.count <= rows.count
+
+    def _rows_above(self, layout: Layout, log: ManifestLog, number: int) -> int:
+        found = 0
+        for file in log.files:
+            if file.first > number:
+                found += file.rows
+            elif file.last > number:
+                for at, group in enumerate(file.row_groups):
+                    if group.first > number:
+                        found += group.rows
+                    elif group.last > number:
+                        table = self._cache.read(layout.root, file, at)
+                        found += table.num_rows - bounds_within(table.column("id"), 0, number)[1]
+        return found
 
     def _slices(
-        self, layout: Layout, log: ManifestLog, low: int, high: int, most: int, *, is_reverse: bool
+        self,
+        layout: Layout,
+        log: ManifestLog,
+        low: int,
+        high: int,
+        most: int,
+        *,
+        is_reverse: bool,
+        ids: Sequence[int] | None = None,
     ) -> Iterator[pa.Table]:
-        """The archived rows with IDs in [low, high], at most `most` (-1: all): pieces in the order of the walk, each ascending."""
+        """The archived rows with IDs in [low, high], at most `most` (-1: all): pieces in the order of the walk, each ascending.
+
+        ids  only these, in order
+        """
         if low > high:
             return
         groups = [
@@ -201,12 +231,15 @@ class TierAnswers:
             for file in log.files
             if file.last >= low and file.first <= high
             for at, group in enumerate(file.row_groups)
-            if group.last >= low and group.first <= high
+            if group.last >= low and group.first <= high and (ids is None or has_between(ids, group.first, group.last))
         ]
         for file, at in reversed(groups) if is_reverse else groups:
             if most == 0:
                 return
             table = self._cache.read(layout.root, file, at)
+            if ids is not None:
+                yield from rows_with(table, ids)
+                continue
             start, stop = bounds_within(table.column("id"), low, high)
             if most > 0:
                 start, stop = (max(start, stop - most), stop) if is_reverse else (start, min(stop, start + most))
@@ -253,10 +286,11 @@ class Rows:
         """The ID of the row that was added last."""
         return self._index[-3] << 64 | self._index[-2]
 
-    def answer(self, boundary: int, live_limit: int, low: int, high: int) -> TierAnswer:
+    def answer(self, boundary: int, live_limit: int, low: int, high: int, left: int = 0) -> TierAnswer:
         return TierAnswer(
             boundary=boundary,
             live_limit=live_limit,
+            left=left,
             low=low,
             high=high,
             rows=self._index.tobytes(),
@@ -280,6 +314,21 @@ def pieces_of(table: pa.Table, *, is_reverse: bool) -> Iterator[pa.Table]:
     starts = range(0, table.num_rows, PIECE)
     for start in reversed(starts) if is_reverse else starts:
         yield table.slice(start, PIECE)
+
+
+def has_between(ids: Sequence[int], first: int, last: int) -> bool:
+    at = bisect_left(ids, first)
+    return at < len(ids) and ids[at] <= last
+
+
+def rows_with(table: pa.Table, ids: Sequence[int]) -> Iterator[pa.Table]:
+    """The rows of a table with these IDs, in order."""
+    column = table.column("id")
+    first, last = parse_entry_id(column[0].as_py()), last_id(table)
+    for each in ids[bisect_left(ids, first) : bisect_right(ids, last)]:
+        start, stop = bounds_within(column, each, each)
+        if stop > start:
+            yield table.slice(start, 1)
 
 
 def last_id(table: pa.Table) -> int:

@@ -59,6 +59,8 @@ class TierQuestion:
     limit        the last ID at or below which entries may have left memory
     count        how many entries at or below that are needed, at most; -1: all; 0: none, but `facts`
     enough       of these entries so many bytes are enough, whatever `count` is; 0: they are not
+    ahead        so many bytes are wanted, even if these are more than `count` entries; 0: they are not. Then `left` is, too
+    ids          only these entries, in order; None: all
     max_bytes    of the reply; a longer one is an error
     """
 
@@ -71,6 +73,8 @@ class TierQuestion:
     is_reverse: bool = False
     count: int = 0
     enough: int = 0
+    ahead: int = 0
+    ids: tuple[int, ...] | None = None
     max_bytes: int = 0
 
     def to_bytes(self) -> bytes:
@@ -89,6 +93,7 @@ class TierAnswer:
     error       empty on success
     boundary    what is at or below this ID is archived; 0: nothing is
     live_limit  the ID before the first entry in memory when the stream was compared; the last ID if there was none
+    left        archived entries above the last one
     low, high   the entries of the range with IDs in [low, high] are complete
     rows        for each entry `ms`, `seq` and where it ends in `data`, as native 64-bit numbers
     data        the entries as elements of a RESP array
@@ -98,6 +103,7 @@ class TierAnswer:
     error: str = ""
     boundary: int = 0
     live_limit: int = 0
+    left: int = 0
     low: int = 0
     high: int = 0
     rows: bytes | memoryview = b""

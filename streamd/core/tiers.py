@@ -26,6 +26,8 @@ class TierRange:
     live_limit  the ID before the first entry in memory; the last ID of an empty stream
     trimmed     up to which ID archivers have trimmed, perhaps around entries that are still in memory; 0: they have not
     enough      so many bytes are enough, whatever `count` is; 0: they are not
+    group       that reads the range: its consumers share what is read; None: nobody does
+    ids         only these entries; None: all
     """
 
     key: bytes
@@ -37,6 +39,8 @@ class TierRange:
     live_limit: int
     trimmed: int
     enough: int = 0
+    group: bytes | None = None
+    ids: tuple[int, ...] | None = None
 
     @property
     def limit(self) -> int:
@@ -48,12 +52,26 @@ class TierPart:
     """The archived entries of a range, in its order, as elements of a reply.
 
     border       the entries at or below this ID come from here, those above it from memory
+    boundary     up to which ID the stream is archived
+    left         archived entries above the last one in `rows`; only for a group
     rows         for each entry `ms`, `seq` and where it ends in `data`
     start, stop  those at or above `first` and not above the border
     """
 
-    def __init__(self, first: int, border: int, rows: memoryview, data: memoryview, *, is_reverse: bool) -> None:
+    def __init__(
+        self,
+        first: int,
+        border: int,
+        rows: memoryview,
+        data: memoryview,
+        *,
+        is_reverse: bool,
+        boundary: int = 0,
+        left: int = 0,
+    ) -> None:
         self.border = border
+        self.boundary = boundary
+        self.left = left
         self.is_reverse = is_reverse
         self.rows = rows
         self.data = data
@@ -73,6 +91,11 @@ class TierPart:
         """Where an entry begins in `data`, and the one before it ends."""
         return int(self.rows[3 * at - 1]) if at else 0
 
+    def find(self, entry_id: int) -> int:
+        """The place of an entry; -1: it is not there. Only in ascending order."""
+        at = bisect_left(range(self.stop), entry_id, key=self.id_at)
+        return at if at < self.stop and self.id_at(at) == entry_id else -1
+
     @property
     def count(self) -> int:
         return self.stop - self.start
@@ -86,11 +109,13 @@ class TierPart:
 class Tiers:
     """Where entries are that were trimmed from memory.
 
-    live_only  IDs of clients that read what is in memory, and nothing else
+    live_only     IDs of clients that read what is in memory, and nothing else
+    serve_groups  consumer groups read them, too
     """
 
     def __init__(self) -> None:
         self.live_only: set[int] = set()
+        self.serve_groups = False
 
     def trimmed_to(self, db: Database, key: bytes) -> int:
         """Up to which ID archivers have trimmed a key; 0: they have not."""

@@ -12,6 +12,9 @@ with newer manifests. After ATTEMPTS the reply is an error.
 
 A request may need several ranges, each of which has its place. They are asked for one after another, so that a client never has more than
 `max_bytes` of answers.
+
+The consumers of a group read one after another from the same place, so they share its last answer: whoever runs takes what comes next from
+it, as long as it is enough. The first for whom it is not asks, and those that come meanwhile wait for the same answer.
 """
 
 from __future__ import annotations
@@ -33,20 +36,35 @@ __all__ = ["ArchivedEntries"]
 
 ATTEMPTS = 10
 
+AHEAD_BYTES = 1 << 20
+"""What is read for a group at a time, if its consumers ask for less: they share it."""
+
+AHEAD_S = 1.0
+"""How long that may be used."""
+
+AHEAD_MOST = 32
+"""How many groups have such entries at a time; the others read what they ask for."""
+
 
 class Asked:
-    """What a request has asked for in one place.
+    """A question, and what is known of its answer.
 
     value     the stream, as it was when the question was put
+    first     the ID from which on was read
     attempts  how often it was put
+    waits     the clients that wait for the answer
     answer    None: it has not arrived
+    until     when it is too old to be shared, by the clock of the loop
     """
 
-    def __init__(self, value: object, question: Question, attempts: int) -> None:
+    def __init__(self, value: object, first: int, question: Question, attempts: int) -> None:
         self.value = value
+        self.first = first
         self.question = question
         self.attempts = attempts
+        self.waits: list[Wait] = []
         self.answer: TierAnswer | None = None
+        self.until = 0.0
 
 
 class Wait:
@@ -76,6 +94,7 @@ class ArchivedEntries(Tiers):
         super().__init__()
         self._host = host
         self._waits: dict[int, Wait] = {}
+        self._ahead: dict[tuple[int, bytes, bytes], Asked] = {}
         self._seen: dict[tuple[int, bytes], tuple[object, int]] = {}
         self._incarnations = 0
         self.readers: Readers | None = None
@@ -91,14 +110,16 @@ class ArchivedEntries(Tiers):
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def read(self, ctx: Context, args: list[bytes], wanted: TierRange, place: int = 0) -> TierPart | None:
-        asked = self._asked(ctx, place)
-        if asked is not None:
+        own = self._asked(ctx, place)
+        if own is not None and own.answer is not None:
+            check(wanted.key, own.answer)
+        for asked in (own, self._shared(ctx, wanted)):
+            if asked is None:
+                continue
             if asked.answer is None:
-                ctx.block_on(BlockRequest([], args, 0))
+                self._wait_for(ctx, args, asked, place)
                 return None
-            check(wanted.key, asked.answer)
-            part = joined(wanted, asked.answer, asked.value)
-            if part is not None:
+            if (part := joined(wanted, asked.answer, asked)) is not None:
                 return part
         self._ask(ctx, args, wanted.key, wanted.value, wanted, place)
         return None
@@ -107,13 +128,21 @@ class ArchivedEntries(Tiers):
         asked = self._asked(ctx, 0)
         if asked is not None:
             if asked.answer is None:
-                ctx.block_on(BlockRequest([], args, 0))
+                self._wait_for(ctx, args, asked, 0)
                 return None
             check(key, asked.answer)
             if asked.value is value:
                 return asked.answer.facts
         self._ask(ctx, args, key, value, None, 0)
         return None
+
+    def _shared(self, ctx: Context, wanted: TierRange) -> Asked | None:
+        """What the consumers of a group share."""
+        if wanted.group is None:
+            return None
+        found = self._ahead.get((ctx.db.index, wanted.key, wanted.group))
+        is_old = found is not None and found.answer is not None and found.until < self._host.loop.time()
+        return None if is_old else found
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
 
@@ -126,30 +155,46 @@ class ArchivedEntries(Tiers):
         wait = self._wait_of(ctx.client)
         return None if wait is None else wait.asked.get(place)
 
-    def _ask(
-        self, ctx: Context, args: list[bytes], key: bytes, value: object, wanted: TierRange | None, place: int
-    ) -> None:
-        """Put a question, for the first time or again. The client waits."""
+    def _wait_for(self, ctx: Context, args: list[bytes], asked: Asked, place: int) -> None:
+        """The client waits for an answer."""
         wait = self._wait_of(ctx.client)
-        former = None if wait is None else wait.asked.pop(place, None)
-        attempts = 1 if former is None else former.attempts + 1
-        if attempts > ATTEMPTS:
-            raise unreadable(key, f"the stream was trimmed or replaced during each of {ATTEMPTS} attempts; try again")
         ctx.block_on(BlockRequest([], args, 0))
         if wait is None:
             self.forget(ctx.client)
             wait = self._waits[ctx.client.id] = Wait(ctx.client)
-        room = self.max_bytes - sum(len(each.answer.data) for each in wait.asked.values() if each.answer is not None)
-        question = self._question(ctx.db.index, key, value, wanted, room)
-        wait.asked[place] = Asked(value, question, attempts)
+        wait.asked[place] = asked
+        if wait not in asked.waits:
+            asked.waits.append(wait)
+
+    def _ask(
+        self, ctx: Context, args: list[bytes], key: bytes, value: object, wanted: TierRange | None, place: int
+    ) -> None:
+        """Put a question, for the first time or again. The client waits."""
+        former, first = self._asked(ctx, place), 0 if wanted is None else wanted.first
+        # A group that has moved on meanwhile has been read by others.
+        attempts = 1 if former is None or former.first != first else former.attempts + 1
+        if attempts > ATTEMPTS:
+            raise unreadable(key, f"the stream was trimmed or replaced during each of {ATTEMPTS} attempts; try again")
+        question = self._question(ctx, key, value, wanted, place)
+        asked = Asked(value, first, question, attempts)
+        shared = None if wanted is None or wanted.group is None else (ctx.db.index, key, wanted.group)
+        if shared is not None and (shared in self._ahead or len(self._ahead) < AHEAD_MOST):
+            self._ahead[shared] = asked
+        self._wait_for(ctx, args, asked, place)
 
         def arrived(answer: TierAnswer) -> None:
-            wait.asked[place].answer = answer
-            self._resume(wait)
+            asked.answer = answer
+            asked.until = self._host.loop.time() + AHEAD_S
+            if answer.error and shared is not None and self._ahead.get(shared) is asked:
+                del self._ahead[shared]
+            waits, asked.waits = asked.waits, []
+            for wait in waits:
+                self._resume(wait)
 
         self._readers().ask(question, arrived)
 
-    def _question(self, db: int, key: bytes, value: object, wanted: TierRange | None, room: int) -> Question:
+    def _question(self, ctx: Context, key: bytes, value: object, wanted: TierRange | None, place: int) -> Question:
+        db = ctx.db.index
         incarnation = self._incarnation(db, key, value)
         if wanted is None:
             return Question(TierQuestion(key, db, incarnation))
@@ -164,9 +209,17 @@ class ArchivedEntries(Tiers):
                 is_reverse=wanted.is_reverse,
                 count=wanted.count,
                 enough=wanted.enough,
-                max_bytes=max(1, room),
+                ahead=0 if wanted.group is None else min(AHEAD_BYTES, self.max_bytes // 2),
+                ids=wanted.ids,
+                max_bytes=max(1, self.max_bytes - self._held(ctx.client, place)),
             )
         )
+
+    def _held(self, client: Client, place: int) -> int:
+        """The bytes of the answers that a client has in other places."""
+        wait = self._wait_of(client)
+        others = {} if wait is None else wait.asked
+        return sum(len(each.answer.data) for at, each in others.items() if at != place and each.answer is not None)
 
     def _readers(self) -> Readers:
         if self.readers is None:
@@ -195,7 +248,12 @@ class ArchivedEntries(Tiers):
 
     def _drop(self, wait: Wait) -> None:
         for each in wait.asked.values():
-            each.question.cancel()
+            if wait in each.waits:
+                each.waits.remove(wait)
+                if not each.waits:
+                    each.question.cancel()
+                    for shared in [shared for shared, held in self._ahead.items() if held is each]:
+                        del self._ahead[shared]
         if self._waits.get(wait.client.id) is wait:
             del self._waits[wait.client.id]
 
@@ -206,7 +264,10 @@ class ArchivedEntries(Tiers):
 
     def forget_streams(self) -> None:
         """Drop what is known of keys whose stream is gone, so that nothing of it is kept."""
-        databases = self._host.databases
+        databases, now = self._host.databases, self._host.loop.time()
+        for shared, asked in list(self._ahead.items()):
+            if asked.answer is not None and asked.until < now:
+                del self._ahead[shared]
         for (db, key), (value, _) in list(self._seen.items()):
             if databases[db].peek(key) is not value:
                 del self._seen[db, key]
@@ -222,9 +283,9 @@ def unreadable(key: bytes, reason: str) -> CommandError:
     return CommandError(f"ARCHIVE The archived part of {key_in_one_line(stream_name(key))} cannot be read: {reason}")
 
 
-def joined(now: TierRange, answer: TierAnswer, value: object) -> TierPart | None:
-    """The part of a reply that an answer gives; None when it is not enough, or of another stream than `value`."""
-    if value is not now.value:
+def joined(now: TierRange, answer: TierAnswer, asked: Asked) -> TierPart | None:
+    """The part of a reply that an answer gives; None when it is not enough, or of another stream."""
+    if asked.value is not now.value:
         return None
     boundary = answer.boundary
     if now.trimmed > boundary:
@@ -233,10 +294,12 @@ def joined(now: TierRange, answer: TierAnswer, value: object) -> TierPart | None
         return None
     border = min(now.limit, boundary)
     rows, data = memoryview(answer.rows).cast("B").cast("Q"), memoryview(answer.data)
-    part = TierPart(now.first, border, rows, data, is_reverse=now.is_reverse)
+    part = TierPart(now.first, border, rows, data, is_reverse=now.is_reverse, boundary=boundary, left=answer.left)
+    if now.ids is not None:
+        return part if set(now.ids) <= set(asked.question.asked.ids or ()) else None
     has_all = 0 < now.count <= part.count or 0 < now.enough <= part.size
     if answer.high < min(border, now.last) and (now.is_reverse or not has_all):
         return None
-    if answer.low > now.first and not has_all:
+    if answer.low > now.first and not (now.is_reverse and has_all):
         return None
     return part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.settings.table import declare, integer, memory, text
+from streamd.settings.table import boolean, declare, integer, memory, text
 from streamd.tiered.archived_entries import ArchivedEntries
 from streamd.tiered.readers import Readers
 
@@ -21,6 +21,12 @@ declare(
         apply="refresh",
         doc="Archive, a folder or the URL of an object store, which reads that begin below the first entry in memory reach into;"
         " empty for none.",
+    ),
+    boolean(
+        "stream-archive-groups",
+        False,
+        apply="refresh",
+        doc="Whether consumer groups read the archive, too: new entries below the first one in memory, and pending ones that are no longer there.",
     ),
     integer(
         "stream-archive-readers",
@@ -73,6 +79,7 @@ class TieredReads(Capability):
     def apply_settings(self) -> None:
         config, entries = self._host.config, self.entries
         entries.max_bytes = config.stream_archive_max_reply
+        entries.serve_groups = config.stream_archive_groups
         if entries.readers is not None:
             entries.readers.timeout_ms = config.stream_archive_timeout
         made_of = config.stream_archive_dir, config.stream_archive_readers, config.stream_archive_cache

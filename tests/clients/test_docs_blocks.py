@@ -46,6 +46,7 @@ ELSEWHERE = {
     ("docs/archive.md", "streamd archive run /var/lib/archive --pattern '*' --every 30s --keep 1d"): "a service that does not end; run by tests/clients/test_archive_service.py",
     ("docs/archive.md", "streamd archive run /var/lib/archive --pattern '*' --every 30s --metrics-file /var/lib/node_exporter/streamd_archive.prom"): "a service that does not end; run by tests/clients/test_archive_watched.py",
     ("docs/archive.md", "stream-archive-dir /var/lib/archive"): "a setting; used by tests/clients/test_tiered_reads.py",
+    ("docs/archive.md", "stream-archive-groups yes"): "a setting; used by tests/clients/test_tiered_groups.py",
     ("docs/archive.md", "> STREAMD.HISTORY readings"): "a reply; compared by tests/clients/test_tiered_reads.py",
     ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,

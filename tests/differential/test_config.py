@@ -35,7 +35,7 @@ ADDED = {
     b"metrics-max-consumers", b"metrics-max-deliveries", b"lua-memory-limit", b"http-port", b"http-bind",
     b"http-hosts", b"http-allow-writes", b"http-session-timeout", b"http-max-streams", b"socket-poller", b"stream-exact-lag",
     b"stream-archive-dir", b"stream-archive-readers", b"stream-archive-timeout", b"stream-archive-cache",
-    b"stream-archive-max-reply",
+    b"stream-archive-groups", b"stream-archive-max-reply",
 }  # fmt: skip
 
 

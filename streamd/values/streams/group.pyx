@@ -29,11 +29,15 @@ from streamd.values.streams.pel cimport (
 )
 from streamd.values.streams.pel_check cimport pel_check
 
-__all__ = ["UNOWNED_MARK", "Consumer", "Group", "GroupRemains"]
+__all__ = ["ARCHIVED_MARK", "UNOWNED_MARK", "Consumer", "Group", "GroupRemains"]
 
 UNOWNED_MARK = b"-1"
 """What a file says for readers that do not support pending entries without a consumer: such an entry is claimed by a
 placeholder consumer (Group.free_name) with this min-idle-time. Redis treats it as 0 and never writes it itself."""
+
+ARCHIVED_MARK = b"-2"
+"""The min-idle-time of claims, in files and for replicas, of entries that are pending and not in memory, since they were
+delivered from the archive. Redis treats it as 0, and such an entry as deleted."""
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 

@@ -15,9 +15,12 @@ cdef struct Removed:
     StreamID trimmed        # up to which ID archivers have trimmed, perhaps around entries that are still in memory
 
 
+cdef bint find_removed(Context ctx, bytes key, Stream stream, Removed *out) except -1
+    # False: nothing was ever removed. Only if ctx.tiers is not None, as the next one.
+cdef bint waits_for_archive(Context ctx) except -1
+    # Whether a client reads the archive: a transaction and a script do not wait.
 cdef bint reaches_archive(Context ctx, bytes key, Stream stream, StreamID first, Removed *out) except -1
-    # Whether entries from an ID on may be archived that are not in memory. False where the client does not read the
-    # archive. Only if ctx.tiers is not None.
+    # Whether entries from an ID on may be archived that are not in memory, and the client reads the archive.
 cdef object number_of(StreamID id)
 cdef StreamID id_of(object number)
 cdef bint write_both_tiers(

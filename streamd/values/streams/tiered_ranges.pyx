@@ -24,17 +24,22 @@ from streamd.core.tiers import TierRange
 __all__: list[str] = []
 
 
-cdef bint reaches_archive(Context ctx, bytes key, Stream stream, StreamID first, Removed *out) except -1:
-    cdef bint is_whole
-    # A transaction and a script do not wait.
-    if ctx.in_transaction or (<Client>ctx.client).id in ctx.tiers.live_only:
-        return False
+cdef bint find_removed(Context ctx, bytes key, Stream stream, Removed *out) except -1:
     out.limit = out.live = live_limit(stream)
     out.trimmed = id_of(ctx.tiers.trimmed_to(ctx.db, key))
-    is_whole = stream.entries_added == stream.length and id_is_zero(out.trimmed)       # nothing was ever removed
     if id_cmp(out.trimmed, out.live) > 0:
         out.limit = out.trimmed
-    return not is_whole and id_cmp(first, out.limit) <= 0
+    return stream.entries_added != stream.length or not id_is_zero(out.trimmed)
+
+
+cdef bint waits_for_archive(Context ctx) except -1:
+    return not ctx.in_transaction and (<Client>ctx.client).id not in ctx.tiers.live_only
+
+
+cdef bint reaches_archive(Context ctx, bytes key, Stream stream, StreamID first, Removed *out) except -1:
+    return (
+        waits_for_archive(ctx) and find_removed(ctx, key, stream, out) and id_cmp(first, out.limit) <= 0
+    )
 
 
 cdef bint write_both_tiers(

@@ -12,10 +12,13 @@ from streamd.values.streams.stream cimport Stream
 
 cdef bint ask_archive(
     Context ctx, list args, bytes key, Stream stream, StreamID after, bint is_last, int64_t count, int64_t enough,
-    Py_ssize_t place, list parts
+    bytes group, Py_ssize_t place, list parts
 ) except -1
     # Sets parts[place] to the archived entries after an ID, or for `is_last` to the last one, if memory does not have
     # them. False: the client waits for them, and `args` will be run again. Only if ctx.tiers is not None.
+    #
+    # group  whose consumers share them; None: nobody does
+cdef StreamID start_in_memory(object part, StreamID after)   # after which ID entries come from memory
 cdef bint has_entries(Stream stream, object part, StreamID after) except -1
 cdef int write_from_both(
     ReplyWriter reply, Quota *quota, Stream stream, object part, StreamID after, int64_t count

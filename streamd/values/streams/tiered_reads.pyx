@@ -24,7 +24,7 @@ cdef StreamID MAX_ID = make_id(UINT64_MAX, UINT64_MAX)
 
 cdef bint ask_archive(
     Context ctx, list args, bytes key, Stream stream, StreamID after, bint is_last, int64_t count, int64_t enough,
-    Py_ssize_t place, list parts
+    bytes group, Py_ssize_t place, list parts
 ) except -1:
     cdef Removed removed
     cdef StreamID first = after
@@ -35,14 +35,13 @@ cdef bint ask_archive(
         first, count = make_id(0, 0), 1
     part = ctx.tiers.read(ctx, args, TierRange(
         key, stream, number_of(first), number_of(MAX_ID), is_last, count, number_of(removed.live),
-        number_of(removed.trimmed), enough,
+        number_of(removed.trimmed), enough, group,
     ), place)
     parts[place] = part
     return part is not None
 
 
 cdef StreamID start_in_memory(object part, StreamID after):
-    """After which ID entries come from memory."""
     cdef StreamID border = id_of(part.border)
     return border if id_cmp(border, after) > 0 else after
 

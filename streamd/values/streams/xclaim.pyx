@@ -25,10 +25,13 @@ from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport NO_OWNER, PelCursor, PelRecord, pel_find, pel_next, pel_seek
 from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_groups cimport (
+    ARCHIVED, UNREAD, ArchivedPending, Whereabouts, archived_pending, propagate_archived,
+)
 
 from streamd.core.spec import KeysAt, command, integer, key, multiple, optional, string, token, unix_time
 from streamd.errors import COUNT_NOT_POSITIVE, CommandError, OptionSyntaxError, printable
-from streamd.values.streams.group import UNOWNED_MARK
+from streamd.values.streams.group import ARCHIVED_MARK, UNOWNED_MARK
 
 __all__ = []
 
@@ -124,6 +127,7 @@ def xclaim(Context ctx not None, list args not None):
     cdef bint is_alone = False
     cdef PelRecord *record
     cdef RuledGroup ruled
+    cdef ArchivedPending archived
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     claim_rule(ctx, <bytes>args[4], "XCLAIM", &rule)
@@ -132,6 +136,9 @@ def xclaim(Context ctx not None, list args not None):
     while 5 + n < argc and parse_id(<bytes>args[5 + n], &ids[n]):
         n += 1
     just_id = parse_claim_options(ctx, args, 5 + n, &rule, &last_id)
+    archived = archived_pending(ctx, <bytes>args[1], stream)
+    if archived is not None and not ask_claimable(ctx, args, stream, group, ids, n, archived, &rule):
+        return                          # the client waits for them
     has_moved_on = id_cmp(last_id, group.last_id) > 0
     if has_moved_on:
         group.last_id = last_id
@@ -142,6 +149,12 @@ def xclaim(Context ctx not None, list args not None):
         return
     hold_effects(ctx)
     consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
+    if ctx.is_replaying and <bytes>args[4] == ARCHIVED_MARK:
+        # Pending wherever they are; there is nobody to reply to.
+        for i in range(n):
+            claim_one(group, pel_find(&group.pel, ids[i]), ids[i], True, consumer, &rule)
+        reply.array_header(0)
+        return
     ruled = find_ruled(ctx, <bytes>args[1], stream, group)
     opened = reply.open_array(n)
     finder_init(&finder)
@@ -154,12 +167,12 @@ def xclaim(Context ctx not None, list args not None):
             continue
         outcome = claim_and_propagate(
             ctx, <bytes>args[1], group, record, ids[i], <bytes>args[5 + i], find_entry(&finder, stream, ids[i]),
-            consumer, &rule
+            consumer, &rule, archived
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
             is_alone = is_suspect
-            write_claimed(reply, &finder, just_id)
+            write_claimed(reply, &finder, ids[i], just_id, archived)
         if outcome != CLAIM_LEFT:
             has_moved_on = False        # the ID is propagated with the claims
     reply.close_array(opened, claimed)
@@ -169,6 +182,20 @@ def xclaim(Context ctx not None, list args not None):
             propagate_position(ctx, <bytes>args[1], group)
     if is_new:
         propagate_consumer(ctx, <bytes>args[1], group, consumer)
+
+
+cdef bint ask_claimable(
+    Context ctx, list args, Stream stream, Group group, const StreamID *ids, Py_ssize_t n, ArchivedPending archived,
+    const ClaimRule *rule
+) except -1:
+    """Read entries that are to be claimed and not in memory. False: the client waits for them."""
+    cdef PelRecord *record
+    cdef Py_ssize_t i
+    for i in range(n):
+        record = pel_find(&group.pel, ids[i])
+        if rule.force if record is NULL else is_claimable(record, rule):
+            archived.add(stream, ids[i])
+    return archived.ask(ctx, args, <bytes>args[1], stream, 0)
 
 
 cdef inline bint is_suspected(RuledGroup ruled, const PelRecord *record, const ClaimRule *rule) noexcept nogil:
@@ -195,15 +222,24 @@ cdef bint is_withheld(
 
 cdef int claim_and_propagate(
     Context ctx, bytes stream_key, Group group, PelRecord *record, StreamID id, bytes id_given, bint exists,
-    Consumer consumer, const ClaimRule *rule,
+    Consumer consumer, const ClaimRule *rule, ArchivedPending archived
 ) except -1:
     """Claim one entry, see claim_one, and propagate the outcome.
 
     id_given  the ID as written in the request, which is propagated unchanged; None: not in the request
+    exists    it is in memory
+    archived  those that are not; None: they count as deleted
     """
     cdef Consumer owner = None
     cdef PelRecord found
     cdef int outcome
+    cdef Whereabouts place
+    cdef bint is_archived = False
+    if not exists and archived is not None and (record is not NULL or rule.force):
+        place = archived.find(id)
+        if place == UNREAD:
+            return CLAIM_LEFT
+        exists = is_archived = place == ARCHIVED
     if record is not NULL and not exists and ctx.is_propagating:
         found = record[0]
         if record.owner != NO_OWNER:
@@ -218,18 +254,30 @@ cdef int claim_and_propagate(
             if owner is None:
                 ctx.effects.append([b"XACK", stream_key, group.name, id_text(id)])
                 return outcome
-            propagate_pending(
-                ctx, stream_key, group, owner.name, id_text(id) if id_given is None else id_given,
-                b"%d" % found.delivery_ms, found.delivery_count, id_text(group.last_id)
-            )
+            if id_given is None:
+                id_given = id_text(id)
+            if is_archived:
+                propagate_archived(
+                    ctx, stream_key, group, owner.name, id_given, b"%d" % found.delivery_ms,
+                    b"%d" % found.delivery_count, id_text(group.last_id)
+                )
+            else:
+                propagate_pending(
+                    ctx, stream_key, group, owner.name, id_given, b"%d" % found.delivery_ms, found.delivery_count,
+                    id_text(group.last_id)
+                )
     return outcome
 
 
-cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -1:
-    """The last entry found, or only its ID."""
+cdef int write_claimed(
+    ReplyWriter reply, Finder *finder, StreamID id, bint just_id, ArchivedPending archived
+) except -1:
+    """A claimed entry, which the finder has looked for last, or only its ID."""
     if just_id:
-        return reply.bulk_id(finder.cursor.id.ms, finder.cursor.id.seq)
-    return write_entry(reply, &finder.cursor)
+        return reply.bulk_id(id.ms, id.seq)
+    if not finder.at_end and id_cmp(finder.cursor.id, id) == 0:
+        return write_entry(reply, &finder.cursor)
+    return archived.write(reply, id)
 
 
 cdef enum:
@@ -269,6 +317,7 @@ def xautoclaim(Context ctx not None, list args not None):
     cdef Stream stream
     cdef Group group
     cdef Consumer consumer
+    cdef ArchivedPending archived
     # Looked up before the options are read, so that a miss is reported even if they are wrong; the type is not.
     cdef object value = ctx.db.find(<bytes>args[1])
     claim_rule(ctx, <bytes>args[4], "XAUTOCLAIM", &rule)
@@ -289,16 +338,41 @@ def xautoclaim(Context ctx not None, list args not None):
     if count >= AUTOCLAIM_MOST_IDS:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     rule.count_up = not just_id
+    archived = archived_pending(ctx, <bytes>args[1], stream)
+    if archived is not None and not ask_autoclaimable(ctx, args, stream, group, start, count, archived, &rule):
+        return                          # the client waits for them
     hold_effects(ctx)
     consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
-    reply_autoclaimed(ctx, <bytes>args[1], stream, group, consumer, start, count, just_id, &rule)
+    reply_autoclaimed(ctx, <bytes>args[1], stream, group, consumer, start, count, just_id, &rule, archived)
     if is_new:
         propagate_consumer(ctx, <bytes>args[1], group, consumer)
 
 
+cdef bint ask_autoclaimable(
+    Context ctx, list args, Stream stream, Group group, StreamID start, int64_t count, ArchivedPending archived,
+    const ClaimRule *rule
+) except -1:
+    """Read what reply_autoclaimed will meet and is not in memory. False: the client waits for it."""
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef RuledGroup ruled = find_ruled(ctx, <bytes>args[1], stream, group)
+    cdef int64_t left = count
+    cdef int64_t attempts = count * AUTOCLAIM_EFFORT
+    pel_seek(&group.pel, &walk, -1, start)
+    record = pel_next(&walk)
+    while record is not NULL and left > 0 and attempts > 0:
+        attempts -= 1
+        if is_claimable(record, rule):
+            archived.add(stream, record.id)
+            # Those that a rule withholds are passed over.
+            left -= ruled is None or not (ruled.is_held(record, rule.now_ms) or ruled.is_used_up(record))
+        record = pel_next(&walk)
+    return archived.ask(ctx, args, <bytes>args[1], stream, 0)
+
+
 cdef int reply_autoclaimed(
     Context ctx, bytes stream_key, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count,
-    bint just_id, const ClaimRule *rule,
+    bint just_id, const ClaimRule *rule, ArchivedPending archived
 ) except -1:
     """Claim from `start` on, at most `count`, and write where to continue, and the claimed and deleted entries."""
     cdef ReplyWriter reply = ctx.reply
@@ -333,13 +407,13 @@ cdef int reply_autoclaimed(
             if is_suspect and claimed:
                 break
         outcome = claim_and_propagate(
-            ctx, stream_key, group, record, id, None, find_entry(&finder, stream, id), consumer, rule
+            ctx, stream_key, group, record, id, None, find_entry(&finder, stream, id), consumer, rule, archived
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
             if is_suspect:
                 left = 0
-            write_claimed(reply, &finder, just_id)
+            write_claimed(reply, &finder, id, just_id, archived)
         elif outcome == CLAIM_DROPPED:
             deleted += (<char *>&id)[:sizeof(StreamID)]
         if outcome != CLAIM_LEFT:

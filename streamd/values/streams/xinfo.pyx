@@ -8,7 +8,7 @@ from libc.stdint cimport UINT64_MAX, int64_t
 
 from streamd.core.args cimport is_word, require_int64
 from streamd.core.context cimport Context
-from streamd.engine.ids cimport StreamID, make_id
+from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.arguments cimport find_stream, get_group
 from streamd.values.streams.counting cimport count_above
@@ -17,6 +17,7 @@ from streamd.values.streams.entry_replies cimport write_found, write_range
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport PelCursor, PelRecord, delivered_ms, pel_next, pel_seek
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_ranges cimport id_of
 
 from streamd.core.help import declare_help
 from streamd.core.spec import KeysAt, block, command, container, integer, key, optional, string, token
@@ -44,13 +45,21 @@ cdef int number(ReplyWriter reply, bytes name, int64_t value) except -1:
     return reply.integer(value)
 
 
-cdef bint has_exact_lag(Context ctx):
-    """Whether `lag` is counted, and not estimated as in Redis."""
+cdef struct LagRule:
+    bint is_exact           # it is counted, and not estimated as in Redis
+    StreamID archived       # groups below this ID read the archive
+
+
+cdef int lag_rule(Context ctx, bytes stream_key, LagRule *out) except -1:
     config = ctx.find(Config)
-    return config is not None and config.stream_exact_lag
+    out.is_exact = config is not None and config.stream_exact_lag
+    out.archived = make_id(0, 0)
+    if ctx.tiers is not None and ctx.tiers.serve_groups:
+        out.archived = id_of(ctx.tiers.trimmed_to(ctx.db, stream_key))
+    return 0
 
 
-cdef int reply_progress(ReplyWriter reply, Stream stream, Group group, bint is_exact) except -1:
+cdef int reply_progress(ReplyWriter reply, Stream stream, Group group, const LagRule *rule) except -1:
     """The fields `entries-read` and `lag`, null where unknown."""
     cdef int64_t lag
     reply.bulk(b"entries-read")
@@ -59,7 +68,12 @@ cdef int reply_progress(ReplyWriter reply, Stream stream, Group group, bint is_e
     else:
         reply.integer(group.entries_read)
     reply.bulk(b"lag")
-    if is_exact:
+    if id_cmp(group.last_id, rule.archived) < 0:
+        # What is left in the archive counts, too: of all entries, those that were read do not.
+        if group.entries_read < 0 and not id_is_zero(group.last_id):
+            return reply.null()
+        return reply.integer(<int64_t>stream.entries_added - max(0, group.entries_read))
+    if rule.is_exact:
         return reply.integer(<int64_t>count_above(stream, group.last_id))
     return reply.integer(lag) if lag_of(stream, group, &lag) else reply.null()
 
@@ -104,11 +118,13 @@ cdef object wrong_options(list args):
 def xinfo_stream(Context ctx not None, list args not None):
     cdef Stream stream = get_stream(ctx, <bytes>args[2])
     cdef int64_t count
+    cdef LagRule rule
     if len(args) == 3:
         reply_overview(ctx.reply, stream)
     else:
         count = parse_full(args)
-        reply_full(ctx.reply, stream, count, has_exact_lag(ctx))
+        lag_rule(ctx, <bytes>args[2], &rule)
+        reply_full(ctx.reply, stream, count, &rule)
 
 
 cdef int reply_head(ReplyWriter reply, Stream stream) except -1:
@@ -144,7 +160,7 @@ cdef int entry_or_null(ReplyWriter reply, bytes name, Stream stream, StreamID id
     return 0
 
 
-cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count, bint is_exact) except -1:
+cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count, const LagRule *rule) except -1:
     cdef Group group
     reply.map(15)
     reply_head(reply, stream)
@@ -158,7 +174,7 @@ cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count, bint is_exa
         reply.bulk(b"name")
         reply.bulk(group.name)
         entry_id(reply, b"last-delivered-id", group.last_id)
-        reply_progress(reply, stream, group, is_exact)
+        reply_progress(reply, stream, group, rule)
         number(reply, b"pel-count", <int64_t>group.pel.by_id.count)
         number(reply, b"nacked-count", <int64_t>group.pel.unowned)
         reply.bulk(b"pending")
@@ -214,7 +230,8 @@ def xinfo_groups(Context ctx not None, list args not None):
     cdef Stream stream = get_stream(ctx, <bytes>args[2])
     cdef ReplyWriter reply = ctx.reply
     cdef Group group
-    cdef bint is_exact = has_exact_lag(ctx)
+    cdef LagRule rule
+    lag_rule(ctx, <bytes>args[2], &rule)
     reply.array_header(len(stream.groups))
     for name in sorted(stream.groups):
         group = <Group>stream.groups[name]
@@ -224,7 +241,7 @@ def xinfo_groups(Context ctx not None, list args not None):
         number(reply, b"consumers", len(group.consumers))
         number(reply, b"pending", <int64_t>group.pel.by_id.count)
         entry_id(reply, b"last-delivered-id", group.last_id)
-        reply_progress(reply, stream, group, is_exact)
+        reply_progress(reply, stream, group, &rule)
 
 
 @command(

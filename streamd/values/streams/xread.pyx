@@ -46,7 +46,10 @@ from streamd.values.streams.read_quota cimport (
     Quota, close_entries, has_enough_bytes, is_spent, open_entries, quota_init, share_of,
 )
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
-from streamd.values.streams.tiered_reads cimport ask_archive, has_entries, write_from_both
+from streamd.values.streams.tiered_groups cimport (
+    ARCHIVED, ArchivedPending, Delivery, archived_pending, deliver_archived, refuse_archived,
+)
+from streamd.values.streams.tiered_reads cimport ask_archive, has_entries, start_in_memory, write_from_both
 from streamd.values.streams.waiting cimport stream_question
 
 from streamd.core.spec import KeysAfter, block, command, integer, key, multiple, optional, string, token
@@ -358,16 +361,21 @@ cdef list archived_parts(Context ctx, list args, ReadOptions options, list strea
     cdef Py_ssize_t i
     cdef list again = with_fixed_ids(args, options, after)
     cdef list parts = [None] * n
-    cdef int64_t count = options.count
-    if options.max_count and (count == 0 or options.max_count < count):
-        count = options.max_count
+    cdef int64_t count = most_of(options)
     for i in range(n):
         if streams[i] is not None and not ask_archive(
             ctx, again, <bytes>args[options.first_key + i], <Stream>streams[i], after[i],
-            is_char(<bytes>args[options.first_key + n + i], c'+'), count or -1, options.max_bytes, i, parts
+            is_char(<bytes>args[options.first_key + n + i], c'+'), count or -1, options.max_bytes, None, i, parts
         ):
             return None
     return parts
+
+
+cdef int64_t most_of(ReadOptions options) noexcept:
+    """The maximum number of entries of any stream; 0: no limit."""
+    return min(options.count, options.max_count) if options.count and options.max_count else (
+        options.count or options.max_count
+    )
 
 
 cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
@@ -477,6 +485,7 @@ def xreadgroup(Context ctx not None, list args not None):
     cdef list streams = []
     cdef list groups = []
     cdef list rules = None
+    cdef list archived = None
     cdef bytes name
     cdef Stream stream
     cdef Group group
@@ -501,11 +510,16 @@ def xreadgroup(Context ctx not None, list args not None):
     read.is_alone = False
     if options.min_idle_ms >= 0:
         rules = []
+    if ctx.tiers is not None and ctx.tiers.serve_groups:
+        archived = archived_for_group(ctx, args, options, streams, groups, after)
+        if archived is None:
+            return                  # the client waits for them
     quota_init(&read.quota, options.max_count, options.max_bytes)
     hold_effects(ctx)
     for i in range(n):
         if is_spent(&read.quota, reply) or read.is_alone:
             break
+        part = None if archived is None else archived[i]
         read.count = share_of(&read.quota, options.count)
         stream = <Stream>streams[i]
         group = <Group>groups[i]
@@ -523,13 +537,15 @@ def xreadgroup(Context ctx not None, list args not None):
                 opened = open_streams(reply, &read.quota, n)
             served += 1
             open_stream(reply, name)
-            reply_history(reply, stream, group, consumer, after[i], &read)
-        elif has_new(stream, group) or read.min_idle_ms >= 0 and has_claimable(ctx, stream, group, ruled, &read):
+            reply_history(reply, stream, group, consumer, after[i], &read, part)
+        elif has_new(stream, group, part) or (
+            read.min_idle_ms >= 0 and has_claimable(ctx, stream, group, ruled, &read)
+        ):
             if served == 0:
                 opened = open_streams(reply, &read.quota, n)
             served += 1
             open_stream(reply, name)
-            reply_new(ctx, name, stream, group, ruled, consumer, &read)
+            reply_new(ctx, name, stream, group, ruled, consumer, &read, part)
             ctx.dirty += 1
         if is_new:
             propagate_consumer(ctx, name, group, consumer)
@@ -541,6 +557,60 @@ def xreadgroup(Context ctx not None, list args not None):
         reply.null_array()
 
 
+cdef list archived_for_group(
+    Context ctx, list args, ReadOptions options, list streams, list groups, const StreamID *after
+):
+    """For each stream what is archived of it: new entries as a part, pending ones as ArchivedPending; None where memory
+    is enough. None: the client waits for them."""
+    cdef Py_ssize_t n = options.key_count
+    cdef Py_ssize_t i
+    cdef list parts = [None] * n
+    cdef int64_t count = most_of(options)
+    cdef bytes name
+    cdef Stream stream
+    cdef Group group
+    cdef ArchivedPending pending
+    for i in range(n):
+        name = <bytes>args[options.first_key + i]
+        stream = <Stream>streams[i]
+        group = <Group>groups[i]
+        if id_cmp(after[i], MAX_ID) == 0:
+            if ctx.in_transaction:
+                refuse_archived(ctx, name, stream, group)
+            if not ask_archive(
+                ctx, args, name, stream, group.last_id, False, count or -1, options.max_bytes, group.name, i, parts
+            ):
+                return None
+            continue
+        pending = parts[i] = archived_pending(ctx, name, stream)
+        if pending is not None and not ask_history(
+            ctx, args, name, stream, group, options.consumer, after[i], count, pending, i
+        ):
+            return None
+    return parts
+
+
+cdef bint ask_history(
+    Context ctx, list args, bytes name, Stream stream, Group group, bytes consumer_name, StreamID after, int64_t count,
+    ArchivedPending pending, Py_ssize_t place
+) except -1:
+    """Read what of a consumer's history is not in memory. False: the client waits for it."""
+    cdef Consumer consumer = group.find_consumer(consumer_name)
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef int64_t n = 0
+    if consumer is None:
+        return True
+    id_increment(&after)
+    pel_seek(&group.pel, &walk, consumer.number, after)
+    record = pel_next(&walk)
+    while record is not NULL and (n < count or count == 0):
+        pending.add(stream, record.id)
+        record = pel_next(&walk)
+        n += 1
+    return pending.ask(ctx, args, name, stream, place)
+
+
 cdef struct GroupRead:
     int64_t now_ms
     int64_t min_idle_ms        # -1: claim nothing
@@ -550,8 +620,10 @@ cdef struct GroupRead:
     Quota quota
 
 
-cdef inline bint has_new(Stream stream, Group group) noexcept:
-    """Whether the stream has entries that were never delivered to the group."""
+cdef inline bint has_new(Stream stream, Group group, object part) except -1:
+    """Whether the stream has entries that were never delivered to the group; part: those that are archived, or None."""
+    if part is not None:
+        return has_entries(stream, part, group.last_id)
     return stream.length > 0 and id_cmp(stream.last_live_id(), group.last_id) > 0
 
 
@@ -577,9 +649,13 @@ cdef bint has_claimable(Context ctx, Stream stream, Group group, RuledGroup rule
 
 
 cdef int reply_history(
-    ReplyWriter reply, Stream stream, Group group, Consumer consumer, StreamID after, GroupRead *read
+    ReplyWriter reply, Stream stream, Group group, Consumer consumer, StreamID after, GroupRead *read,
+    ArchivedPending archived
 ) except -1:
-    """Write the consumer's pending entries after an ID; for one no longer in the stream, its ID and a null."""
+    """Write the consumer's pending entries after an ID; for one no longer in the stream, its ID and a null.
+
+    archived  those that are not in memory; None: no group reads the archive
+    """
     cdef PelCursor walk
     cdef PelRecord *record
     cdef Finder finder
@@ -597,6 +673,10 @@ cdef int reply_history(
             write_entry(reply, &finder.cursor)
             count_delivery(record)
             pel_set_time(&group.pel, record, read.now_ms)
+        elif archived is not None and archived.find(record.id) == ARCHIVED:
+            archived.write(reply, record.id)
+            count_delivery(record)
+            pel_set_time(&group.pel, record, read.now_ms)
         else:
             reply.array_header(2)
             reply.bulk_id(record.id.ms, record.id.seq)
@@ -608,16 +688,19 @@ cdef int reply_history(
 
 
 cdef int reply_new(
-    Context ctx, bytes name, Stream stream, Group group, RuledGroup ruled, Consumer consumer, GroupRead *read
+    Context ctx, bytes name, Stream stream, Group group, RuledGroup ruled, Consumer consumer, GroupRead *read,
+    object part
 ) except -1:
     """Write claimed entries, if claiming was requested, and then new entries, at most `count` in total.
 
+    part  the new entries that are archived; None: memory has all
     Propagates each entry that is now pending, and how far the group has read, if it has read anything new.
     """
     cdef ReplyWriter reply = ctx.reply
     cdef bytes now = number_text(<uint64_t>read.now_ms) if ctx.is_propagating else None
     cdef bytes last_id = id_text(group.last_id) if ctx.is_propagating else None      # before anything is read
     cdef StreamCursor cursor
+    cdef Delivery delivery
     cdef StreamID after = group.last_id
     cdef bint with_idle = read.min_idle_ms >= 0
     cdef bint is_measured = read.quota.max_bytes != 0
@@ -626,7 +709,16 @@ cdef int reply_new(
     cdef size_t opened = open_entries(reply, &read.quota, min(read.count, length) if read.count else length)
     if with_idle:
         n = claimed = reply_claimed(ctx, name, stream, group, ruled, consumer, read)
-    if (n < read.count or read.count == 0) and not read.is_alone and has_new(stream, group):
+    if part is not None and not read.is_alone:
+        delivery.now_ms, delivery.most, delivery.written = read.now_ms, read.count, n
+        delivery.no_ack, delivery.with_idle = read.no_ack, with_idle
+        deliver_archived(ctx, name, stream, group, consumer, part, &read.quota, &delivery)
+        n = delivery.written
+        after = start_in_memory(part, group.last_id)
+    if (
+        (n < read.count or read.count == 0) and not read.is_alone
+        and stream.length and id_cmp(stream.last_live_id(), after) > 0
+    ):
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
         while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and cursor_next(&cursor):
@@ -643,8 +735,8 @@ cdef int reply_new(
             n += 1
             if n == read.count:
                 break
-        if now is not None and n > claimed:
-            propagate_position(ctx, name, group)
+    if now is not None and n > claimed:
+        propagate_position(ctx, name, group)
     return close_entries(reply, &read.quota, opened, n)
 
 

@@ -1,0 +1,56 @@
+# cython: language_level=3
+"""Consumer groups that read entries that are not in memory. See tiered_groups.pyx."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from streamd.core.context cimport Context
+from streamd.engine.ids cimport StreamID
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.read_quota cimport Quota
+from streamd.values.streams.stream cimport Stream
+
+
+# Where an entry is that is not in memory.
+cdef enum Whereabouts:
+    GONE                # it was deleted
+    ARCHIVED            # it was read
+    UNREAD              # it may be archived, and was not read: nobody needs it, or the client does not wait
+
+
+cdef struct Delivery:
+    int64_t now_ms
+    int64_t most        # entries; 0: no limit
+    int64_t written     # entries of the stream that are in the reply so far
+    bint no_ack
+    bint with_idle      # the reply shows idle times and delivery counts
+
+
+@cython.final
+cdef class ArchivedPending:
+    # The pending entries of a request that are not in memory.
+    cdef StreamID limit             # the last ID at or below which entries may be archived
+    cdef object part                # what was read; None: nothing
+    cdef set ids                    # of those to be read, as numbers
+    cdef bint is_read               # they are read before anything is replied
+
+    cdef int add(self, Stream stream, StreamID id) except -1        # an entry is needed, if it is not in memory
+    cdef bint ask(self, Context ctx, list args, bytes key, Stream stream, Py_ssize_t place) except -1
+        # Read what was added. False: the client waits, and the request will be run again.
+    cdef Whereabouts find(self, StreamID id) except *
+    cdef int write(self, ReplyWriter reply, StreamID id) except -1  # an entry that is ARCHIVED
+
+
+cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream)
+    # None: no group reads the archive, or nothing was ever removed.
+cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1
+    # Raises CommandError where a transaction or a script would read on behind archived entries.
+cdef int deliver_archived(
+    Context ctx, bytes key, Stream stream, Group group, Consumer consumer, object part, Quota *quota, Delivery *delivery
+) except -1
+    # Deliver the entries of a part, and write them; delivery.written grows.
+cdef int propagate_archived(
+    Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, bytes deliveries, bytes last_id
+) except -1
+    # As propagate_pending, of an entry that is not in memory.

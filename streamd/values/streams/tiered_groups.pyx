@@ -1,0 +1,153 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Consumer groups that read through the archive: entries are delivered that are not in memory, and are pending as any.
+
+A group whose last-delivered ID is below the first entry in memory reads on in the archive, then in memory. What it gets
+from the archive is an entry like any other, except for two things:
+
+    effects       XCLAIM ... FORCE makes an entry pending only if the receiver has it. With ARCHIVED_MARK as idle time a
+                  streamd makes it pending in any case; to Redis, which has no archive, it is a deleted entry, and it
+                  only learns how far the group has read
+    entries-read  is counted from the end: all entries that were ever added, less those that are left in the archive
+                  and in memory. So is the lag, while the group is in the archive
+
+A pending entry that is not in memory is read from the archive by whoever needs its fields. It counts as deleted only
+when the archive does not have it. Transactions and scripts cannot wait: they leave such an entry as it is.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from streamd.core.context cimport Context
+from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.values.streams.arguments cimport id_text, number_text
+from streamd.values.streams.counting cimport count_above
+from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.read_quota cimport Quota, has_enough_bytes
+from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_ranges cimport Removed, find_removed, id_of, number_of, waits_for_archive
+
+from streamd.core.tiers import TierRange
+from streamd.errors import CommandError, printable
+from streamd.values.streams.group import ARCHIVED_MARK
+
+__all__: list[str] = []
+
+
+# --- Pending entries --------------------------------------------------------------------------------------------------
+
+cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream):
+    cdef ArchivedPending made
+    cdef Removed removed
+    if ctx.tiers is None or not ctx.tiers.serve_groups or ctx.is_replaying:
+        return None
+    if not find_removed(ctx, key, stream, &removed):
+        return None
+    made = ArchivedPending.__new__(ArchivedPending)
+    made.limit = removed.limit
+    made.ids = set()
+    made.is_read = waits_for_archive(ctx)
+    return made
+
+
+@cython.final
+cdef class ArchivedPending:
+    cdef int add(self, Stream stream, StreamID id) except -1:
+        if self.is_read and id_cmp(id, self.limit) <= 0 and not stream.has_entry(id):
+            self.ids.add(number_of(id))
+        return 0
+
+    cdef bint ask(self, Context ctx, list args, bytes key, Stream stream, Py_ssize_t place) except -1:
+        cdef Removed removed
+        if not self.ids:
+            return True
+        find_removed(ctx, key, stream, &removed)
+        ids = tuple(sorted(self.ids))
+        self.part = ctx.tiers.read(ctx, args, TierRange(
+            key, stream, ids[0], ids[len(ids) - 1], False, len(ids), number_of(removed.live),
+            number_of(removed.trimmed), ids=ids,
+        ), place)
+        return self.part is not None
+
+    cdef Whereabouts find(self, StreamID id) except *:
+        if id_cmp(id, self.limit) > 0:
+            return GONE
+        number = number_of(id)
+        if number not in self.ids:
+            return UNREAD
+        return ARCHIVED if self.part.find(number) >= 0 else GONE
+
+    cdef int write(self, ReplyWriter reply, StreamID id) except -1:
+        cdef const unsigned char[::1] data = self.part.data
+        cdef Py_ssize_t at = self.part.find(number_of(id))
+        cdef uint64_t begin = self.part.begin_of(at), end = self.part.begin_of(at + 1)
+        return reply.raw_c(<const char *>&data[begin], <size_t>(end - begin))
+
+
+# --- New entries ------------------------------------------------------------------------------------------------------
+
+cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1:
+    cdef Removed removed
+    if find_removed(ctx, key, stream, &removed) and id_cmp(group.last_id, removed.trimmed) < 0:
+        raise CommandError(
+            f"ARCHIVE Group {printable(group.name)} has not read all archived entries of {printable(key)}, which a "
+            "transaction or a script cannot read: read them with XREADGROUP alone"
+        )
+    return 0
+
+
+cdef int deliver_archived(
+    Context ctx, bytes key, Stream stream, Group group, Consumer consumer, object part, Quota *quota, Delivery *delivery
+) except -1:
+    cdef const uint64_t[::1] rows = part.rows
+    cdef const unsigned char[::1] data = part.data
+    cdef ReplyWriter reply = ctx.reply
+    cdef Py_ssize_t at = part.start, stop = part.stop
+    cdef uint64_t begin = part.begin_of(at), end
+    cdef StreamID id
+    cdef bytes now = number_text(<uint64_t>delivery.now_ms) if ctx.is_propagating and not delivery.no_ack else None
+    cdef bytes last_id = None if now is None else id_text(group.last_id)      # before anything is read
+    while (
+        at < stop and (delivery.written < delivery.most or delivery.most == 0)
+        and not has_enough_bytes(quota, reply, delivery.written)
+    ):
+        end = rows[3 * at + 2]
+        write_archived(reply, <const char *>&data[begin], <size_t>(end - begin), delivery.with_idle)
+        begin = end
+        id = make_id(rows[3 * at], rows[3 * at + 1])
+        group.last_id = id
+        if not delivery.no_ack:
+            group.deliver(id, consumer, delivery.now_ms)
+            consumer.active_ms = delivery.now_ms
+            if now is not None:
+                propagate_archived(ctx, key, group, consumer.name, id_text(id), now, b"1", last_id)
+        delivery.written += 1
+        at += 1
+    if at > <Py_ssize_t>part.start:
+        group.entries_read = max(0, <int64_t>stream.entries_added - left_of(stream, part, rows.shape[0] // 3 - at))
+    return 0
+
+
+cdef int64_t left_of(Stream stream, object part, int64_t unread) except -1:
+    """How many entries the group has not read: `unread` rows of the part, those above it in both tiers."""
+    return unread + <int64_t>part.left + <int64_t>count_above(stream, id_of(part.boundary))
+
+
+cdef int write_archived(ReplyWriter reply, const char *entry, size_t size, bint with_idle) except -1:
+    """Write an entry; with its previous pending state, which is none, as XREADGROUP with CLAIM shows it."""
+    if not with_idle:
+        return reply.raw_c(entry, size)
+    reply.array_header(4)
+    reply.raw_c(entry + 4, size - 4)            # without `*2`
+    reply.integer(0)
+    return reply.integer(0)
+
+
+cdef int propagate_archived(
+    Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, bytes deliveries, bytes last_id
+) except -1:
+    ctx.effects.append([
+        b"XCLAIM", key, group.name, consumer, ARCHIVED_MARK, id, b"TIME", delivery_ms,
+        b"RETRYCOUNT", deliveries, b"FORCE", b"JUSTID", b"LASTID", last_id,
+    ])
+    return 0
