@@ -79,6 +79,10 @@ cdef class Routing(Capability):
         memcpy(self.states, <const unsigned char *>states, SLOTS)
         self.is_up = is_up
 
+    def is_settled(self, int slot):
+        """Whether this node serves a slot that is not being moved: then it may change keys of it by itself."""
+        return self.is_up and self.states[slot] & (OWNED | MIGRATING | IMPORTING) == OWNED
+
     # --- Requests --------------------------------------------------------------------------------------------------
 
     cpdef str find_refusal(self, Client client, Route route, list args):

@@ -18,13 +18,13 @@ from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from streamd.core.args import integer as integer_of
-from streamd.core.spec import Arg, block, double, integer, key, multiple, oneof, optional, token
+from streamd.core.spec import Arg, block, double, integer, key, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, NotIntegerError, printable
 from streamd.protocol.inline import split_line
 
 __all__ = [
-    "DISTANT_MS", "Block", "Decimal", "Flag", "Integer", "Key", "Rule", "arguments_of", "check_needs", "describe", "option", "parse_changes", "parse_names",
-    "split_words", "table_of", "words_of",
+    "DISTANT_MS", "Block", "Decimal", "Flag", "Integer", "Key", "Rule", "Word", "arguments_of", "check_needs", "describe", "find_value",
+    "option", "parse_changes", "parse_names", "quoted", "split_words", "table_of", "words_of",
 ]  # fmt: skip
 
 DISTANT_MS = 2**53
@@ -115,6 +115,24 @@ class Key:
 
     def argument(self, option: str) -> Arg:
         return key(self.name, spec=self.spec, token=option)
+
+
+@dataclass(frozen=True)
+class Word:
+    """Texts that are not empty, such as the name of a field."""
+
+    name: str
+
+    def parse(self, option: str, text: bytes) -> bytes:
+        if not text:
+            raise CommandError(f"ERR {option} must not be empty")
+        return text
+
+    def format(self, value: Any) -> bytes:
+        return bytes(value)
+
+    def argument(self, option: str) -> Arg:
+        return string(self.name, option)
 
 
 @dataclass(frozen=True)
@@ -224,6 +242,21 @@ def parse_changes(kind: type[Rule], words: Sequence[bytes]) -> dict[str, Any]:
             raise CommandError(f"ERR {declared.name} has no value")
         changes[place.name] = declared.kind.parse(declared.name, text)
     return changes
+
+
+def find_value(kind: type[Rule], name: str, words: Sequence[bytes]) -> int | None:
+    """Where the value of an option is among the words of a request; None if it is not given there."""
+    at = 0
+    while at < len(words):
+        found = options_of(kind).get(words[at].upper())
+        if found is None:
+            return None
+        if not isinstance(found[1].kind, Flag):
+            at += 1
+            if found[1].name == name and at < len(words):
+                return at
+        at += 1
+    return None
 
 
 def check_needs(rule: Rule) -> None:

@@ -28,6 +28,7 @@ from streamd.delivery.options import (
     Flag,
     Integer,
     Key,
+    Word,
     check_needs,
     option,
     parse_changes,
@@ -40,7 +41,7 @@ from streamd.keyspace.database import RESERVED, Database
 from streamd.keyspace.hash_slot import slot_of, tag_of
 
 __all__ = [
-    "NO_STREAM_RULE", "GroupRule", "Rules", "StreamRule", "find_rule", "format_rules", "key_of_rules", "parse_rules", "read_all_rules",
+    "NO_STREAM_RULE", "GroupRule", "Rules", "StreamRule", "feeds_itself", "find_rule", "format_rules", "key_of_rules", "parse_rules", "read_all_rules",
     "read_rules", "rules_with", "rules_without", "stream_of_rules", "stream_rules_with",
 ]  # fmt: skip
 
@@ -115,6 +116,33 @@ class GroupRule:
 class StreamRule:
     """What applies to all entries of a stream."""
 
+    feeds: bytes = option(
+        "FEEDS",
+        b"",
+        Key("key", spec=1),
+        "an entry moves to this stream when it is due; created when needed; in a cluster it must have the slot of the stream",
+        needs="DUE",
+    )
+    due: bytes = option(
+        "DUE",
+        b"",
+        Word("field"),
+        "the field with the time, in Unix milliseconds, which is left out of what is moved; an entry without it is due at once",
+        needs="FEEDS",
+    )
+    unique: bytes = option(
+        "UNIQUE",
+        b"",
+        Word("field"),
+        "an entry replaces the waiting one that has the same value of this field",
+        needs="FEEDS",
+    )
+    expires: bytes = option(
+        "EXPIRES",
+        b"",
+        Word("field"),
+        "an entry is deleted at the time in this field, in Unix milliseconds, and is not pending in any group then",
+    )
     retain: bool = option("RETAIN", False, Block(), "begins the limits below; entries beyond them are trimmed")
     length: int = option(
         "LENGTH", 0, Integer("n", 1, 2**63 - 1), "entries beyond the newest `n` are trimmed", block="RETAIN"
@@ -300,7 +328,25 @@ def rules_without(db: Database, stream: bytes, group: bytes) -> Rules:
 def stream_rules_with(db: Database, stream: bytes, changes: Mapping[str, Any] | None) -> Rules:
     """The rules of a stream after a change of fields of its own rule, or, with None, without that. CommandError if it is refused."""
     rules = _rules_to_change(db, stream)
-    return replace(rules, stream=NO_STREAM_RULE if changes is None else replace(rules.stream, **changes).check())
+    rule = NO_STREAM_RULE if changes is None else replace(rules.stream, **changes).check()
+    if feeds_itself(db, stream, rule):
+        raise CommandError(f"ERR FEEDS '{printable(rule.feeds)}' leads back to '{printable(stream)}'")
+    return replace(rules, stream=rule)
+
+
+def feeds_itself(db: Database, stream: bytes, rule: StreamRule) -> bool:
+    """Whether entries that leave a stream with this rule could come back to it. O(streams on the way)."""
+    seen: set[bytes] = set()
+    key = rule.feeds
+    while key and key not in seen:
+        if key == stream:
+            return True
+        seen.add(key)
+        try:
+            key = read_all_rules(db, key).stream.feeds
+        except ValueError:
+            break
+    return False
 
 
 def _rules_to_change(db: Database, stream: bytes) -> Rules:

@@ -106,7 +106,8 @@ ORDER = {
     "Keysizes": (),
     "Delivery": (
         "dead_letters_moved", "dead_letters_not_moved", "trimmed_by_length", "trimmed_by_bytes", "trimmed_by_age", "trimmed_by_acked",
-        "trimmed_by_atmost",
+        "trimmed_by_atmost", "entries_delayed_moved", "entries_delayed_replaced", "entries_expired", "entries_with_bad_time",
+        "delays_not_moving",
     ),
 }  # fmt: skip
 """Titles of sections, and names of fields."""

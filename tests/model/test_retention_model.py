@@ -98,7 +98,15 @@ class RetentionAgainstLists(RuleBasedStateMachine):
     def trim(self, length: int, age: int, acked: bool, groups: int, at_most: int, delref: bool) -> None:
         if not (length or age or acked):
             return
-        rule = StreamRule(True, length, 0, age, acked, groups, at_most if acked else 0, False, delref)
+        rule = StreamRule(
+            retain=True,
+            length=length,
+            age_ms=age,
+            acked=acked,
+            groups=groups,
+            at_most_ms=at_most if acked else 0,
+            delete_references=delref,
+        )
         self.apply(rule)
         barrier = LAST
         if acked:
@@ -123,7 +131,7 @@ class RetentionAgainstLists(RuleBasedStateMachine):
     @rule(limit=st.integers(100, 600))
     def trim_by_bytes(self, limit: int) -> None:
         before = self.nodes()
-        self.apply(StreamRule(True, max_bytes=limit))
+        self.apply(StreamRule(retain=True, max_bytes=limit))
         stream = self.ctx.db.peek(b"s")
         left = len(self.nodes())
         if stream is not None:

@@ -1,16 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """StreamRules: what the rules of streams do, without being asked, in slices between the commands of clients.
 
-    a key changes ─▶ key_touched ─▶ marked ─▶ work, as soon as the loop is idle: a slice of each marked stream
-    each second   ─▶ every stream with a rule is marked
+    a key changes    ─▶ key_touched ─▶ marked ─▶ work, as soon as the loop is idle: a slice of each marked stream
+    an entry is due  ─▶ ring        ─▶ marked
+    each second      ─▶ all         ─▶ marked      so a clock that jumps is noticed within a second
 
 The strings that hold the rules (delivery/rules.py) decide; this class compares them with what it knows, when one of
 them has changed and each second. While no stream has a rule of its own, it does not observe keys, and costs nothing.
-Each change is a unit of its own, as if a client had requested it. Nothing happens while the server must not change data
-by itself (acting.pyx); what is marked stays so.
+Each change is a unit of its own, as if a client had requested it. While the server must not change data by itself
+(acting.pyx), or its slot is being moved, it only keeps the index of times up, so that a promoted replica can go on.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
 from streamd.core.capability cimport Capability
@@ -19,12 +21,15 @@ from streamd.core.context cimport Context, Frame
 from streamd.core.dispatch cimport Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.keyspace.database cimport Database
+from streamd.keyspace.hash_slot cimport slot_of
 from streamd.values.streams.acting cimport is_held
+from streamd.values.streams.delays cimport Delays
 from streamd.values.streams.retention cimport Retention
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.info import Fields
-from streamd.delivery.rules import NO_STREAM_RULE, parse_rules, stream_of_rules
+from streamd.delivery.progress import all_progress
+from streamd.delivery.rules import NO_STREAM_RULE, feeds_itself, parse_rules, stream_of_rules
 from streamd.delivery.trimmed import REASONS, trimmed_of
 from streamd.keyspace.database import RESERVED
 
@@ -34,6 +39,7 @@ cdef bytes PREFIX = RESERVED
 
 cdef enum:
     SLICE_US = 300             # between two turns of clients
+    MOST_CHANGES = 100         # ... of entries one by one
 
 
 cdef class RuledStream:
@@ -49,9 +55,14 @@ cdef class RuledStream:
     cdef bytes key
     cdef bytes text
     cdef object rule
+    cdef Delays delays                     # None: no entry has a time
     cdef Retention retention               # None: its entries are kept
     cdef bint is_marked
     cdef bint is_exact
+
+
+cdef bint has_delays(RuledStream ruled) noexcept:
+    return ruled.delays is not None
 
 
 cdef class StreamRules(Capability):
@@ -59,6 +70,9 @@ cdef class StreamRules(Capability):
 
     streams       by database: by key
     marked        RuledStream: those to be looked at, first come, first served
+    timed         RuledStream: those with delays
+    timer         rings when the next entry is due, at timer_ms (Unix time; 0: there is none)
+    budget        changes that this slice may still make
     current       the one that is being changed; its own changes do not mark it
     is_stale      strings may have changed
     is_scheduled  `work` will be called
@@ -66,12 +80,23 @@ cdef class StreamRules(Capability):
 
     observer_rank = 20
     info = {
-        "delivery": (Fields(" ".join([f"trimmed_by_{each}" for each in REASONS]), lambda self: self.amounts()),),
+        "delivery": (
+            Fields(
+                "entries_delayed_moved entries_delayed_replaced entries_expired entries_with_bad_time"
+                " delays_not_moving",
+                lambda self: self.sums(),
+            ),
+            Fields(" ".join([f"trimmed_by_{each}" for each in REASONS]), lambda self: self.amounts()),
+        ),
     }
 
     cdef object host
     cdef list streams
     cdef list marked
+    cdef list timed
+    cdef object timer
+    cdef int64_t timer_ms
+    cdef int budget
     cdef RuledStream current
     cdef bint is_stale
     cdef bint is_scheduled
@@ -80,16 +105,23 @@ cdef class StreamRules(Capability):
         self.host = host
         self.streams = [{} for _ in host.databases]
         self.marked = []
+        self.timed = []
 
     def amounts(self):
         """What was trimmed since the server started, by the option that it was trimmed for."""
         by_reason = trimmed_of(self.host.dispatcher.context).by_reason
         return tuple([f"entries={by_reason[each].entries},bytes={by_reason[each].bytes}" for each in REASONS])
 
+    def sums(self):
+        """What was done with times since the server started, for all streams."""
+        return all_progress(self.host.dispatcher.context).sums()
+
     # --- Which streams have rules -------------------------------------------------------------------------------------
 
     cdef int refresh(self) except -1:
         """Learn the rules from the strings that hold them."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
+        cdef Context ctx = dispatcher.context
         cdef Database db
         cdef dict known, found
         cdef RuledStream ruled
@@ -106,11 +138,13 @@ cdef class StreamRules(Capability):
                     found[ruled.key] = ruled
             self.streams[db.index] = found
             for key in known.keys() - found.keys():
-                trimmed_of(self.host.dispatcher.context).by_stream.pop((db.index, key), None)
+                trimmed_of(ctx).by_stream.pop((db.index, key), None)
+                all_progress(ctx).forget(db.index, key)
             has_any = has_any or len(found) > 0
         if not has_any:
             self.marked = []
-        self.host.dispatcher.key_changes.observe(self, has_any)
+        self.timed = [ruled for each in self.streams for ruled in (<dict>each).values() if has_delays(ruled)]
+        dispatcher.key_changes.observe(self, has_any)
         return 0
 
     cdef RuledStream learn(self, Database db, bytes rules_key, dict known):
@@ -135,6 +169,9 @@ cdef class StreamRules(Capability):
             ruled.key = key
             ruled.rule = rule
             ruled.retention = Retention(rule) if rule.retain else None
+            ruled.delays = None
+            if rule.expires or (rule.feeds and not feeds_itself(db, key, rule)):
+                ruled.delays = Delays(key, rule)
             ruled.is_exact = True
             self.mark(ruled)
         ruled.text = text
@@ -201,8 +238,9 @@ cdef class StreamRules(Capability):
         cdef Database db
         cdef Frame frame
         cdef long long until_us
+        cdef bint may_act = not is_held(self.host)
         self.is_scheduled = False
-        if is_held(self.host):
+        if self.host.is_loading or dispatcher.is_busy:
             return                            # cron tries again
         if self.is_stale:
             self.refresh()
@@ -214,8 +252,11 @@ cdef class StreamRules(Capability):
             ctx.now_ms = wall_ms()
             for db in self.host.databases:
                 db.now_ms = ctx.now_ms
-            while self.marked and monotonic_us() < until_us:
-                self.follow(ctx, self.marked.pop(0))
+            self.budget = MOST_CHANGES
+            while self.marked and self.budget > 0 and monotonic_us() < until_us:
+                self.follow(ctx, self.marked.pop(0), may_act, until_us)
+            if may_act:
+                self.set_timer(ctx.now_ms)
         finally:
             self.current = None
             ctx.go_back(frame)
@@ -223,24 +264,69 @@ cdef class StreamRules(Capability):
         if self.marked:
             self.schedule()
 
-    cdef int follow(self, Context ctx, RuledStream ruled) except -1:
-        """Do what the rule of a stream asks for, a slice of it."""
+    cdef int follow(self, Context ctx, RuledStream ruled, bint may_act, long long until_us) except -1:
+        """Do what the rule of a stream asks for, a slice of it.
+
+        may_act  whether this server may change data by itself; if not, it only keeps its index up
+        """
+        cdef Dispatcher dispatcher = self.host.dispatcher
         cdef object value
+        cdef bint has_more = False
         ruled.is_marked = False
         if (<dict>self.streams[ruled.db.index]).get(ruled.key) is not ruled:
             return 0                          # its rule has changed
         value = ruled.db.peek(ruled.key)
         if type(value) is not Stream:
+            if ruled.delays is not None:
+                ruled.delays.forget()
             return 0
+        if dispatcher.router is not None and not dispatcher.router.is_settled(slot_of(ruled.key)):
+            may_act = False
         self.current = ruled
         ctx.db = ruled.db
         ctx.effects = []
-        if ruled.retention is not None and ruled.retention.trim(ctx, ruled.key, <Stream>value, ruled.is_exact):
+        if ruled.delays is not None:
+            has_more = ruled.delays.follow(ctx, <Stream>value, until_us, may_act, &self.budget)
+        if ruled.retention is not None and may_act:
+            if ruled.retention.trim(ctx, ruled.key, <Stream>value, ruled.is_exact):
+                has_more = True
+            else:
+                ruled.is_exact = False
+        if has_more:
             self.mark(ruled)
-        else:
-            ruled.is_exact = False
         self.finish(ctx)
         return 0
+
+    cdef int set_timer(self, int64_t now_ms) except -1:
+        """Be called when the next entry is due, unless that is later than the next second."""
+        cdef RuledStream ruled
+        cdef int64_t next_ms, first_ms = now_ms + 1000
+        for ruled in self.timed:
+            next_ms = ruled.delays.next_ms()
+            if now_ms < next_ms < first_ms:
+                first_ms = next_ms
+        if first_ms < now_ms + 1000 and not now_ms < self.timer_ms <= first_ms:
+            self.close()
+            self.timer_ms = first_ms
+            self.timer = self.host.loop.call_later((first_ms - now_ms) / 1000.0, self.ring)
+        return 0
+
+    def ring(self):
+        """Look at the streams that have an entry that is due."""
+        cdef RuledStream ruled
+        cdef int64_t now_ms = wall_ms()
+        self.timer = None
+        self.timer_ms = 0
+        for ruled in self.timed:
+            if ruled.delays.next_ms() <= now_ms:
+                self.mark(ruled)
+        if not self.marked:
+            self.set_timer(now_ms)            # the timer was early
+
+    def close(self):
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     cdef int finish(self, Context ctx) except -1:
         """Pass the effects of one change on, as a unit."""

@@ -1,0 +1,205 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Delays: entries that move to another stream when they are due, and entries that expire.
+
+    FEEDS jobs DUE due UNIQUE id       XADD later * due 1795255200000 id 7 job x        waits in `later`, then
+                                       MULTI, XADD jobs <now> id 7 job x, XDEL later <id>, EXEC
+    EXPIRES until                      XDELEX later DELREF IDS 1 <id>
+
+An entry is in one of the streams, and never in both, for everybody who reads files or follows as a replica: a move is
+one unit. Whatever waits is a plain entry; the index of it (due_index.pyx) is in memory only. Moves are ordered by time,
+then by ID, except that the index must have read the stream first: after a start, those that are overdue come first.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+
+from streamd.core.clock cimport monotonic_us
+from streamd.core.context cimport Context
+from streamd.engine.ids cimport StreamID, make_id
+from streamd.engine.listpack cimport LpValue
+from streamd.keyspace.listener cimport EVENT_STREAM
+from streamd.values.streams.arguments cimport id_text
+from streamd.values.streams.dead_letters cimport append
+from streamd.values.streams.due_index cimport DueIndex, bytes_of
+from streamd.values.streams.node cimport StreamCursor, cursor_pair
+from streamd.values.streams.stream cimport DELREF, Stream
+
+from streamd.delivery.progress import progress_of
+from streamd.errors import CommandError
+from streamd.keyspace.hash_slot import slot_of
+
+__all__ = ["Delays"]
+
+cdef enum:
+    STEP = 16                  # moves between two looks at the clock
+    RETRY_MS = 1000            # after a move that was impossible
+
+
+@cython.final
+cdef class Delays:
+    """What the rule of a stream says about the times in its entries."""
+
+    def __init__(self, bytes key not None, rule not None):
+        self.key = key
+        self.target = rule.feeds
+        if rule.feeds:
+            self.waiting = DueIndex(rule.due, rule.unique, True)
+        if rule.expires:
+            self.expiring = DueIndex(rule.expires, b"", False)
+
+    def follow_all(self, Context ctx not None):
+        """Do all that is to be done now, as one unit; for tests."""
+        cdef int budget = 1_000_000
+        cdef object stream = ctx.db.peek(self.key)
+        if stream is not None:
+            while self.follow(ctx, stream, INT64_MAX, True, &budget):
+                pass
+            self.check_invariants()
+
+    def check_invariants(self):
+        if self.waiting is not None:
+            self.waiting.check_invariants()
+        if self.expiring is not None:
+            self.expiring.check_invariants()
+
+    cdef bint follow(self, Context ctx, Stream stream, long long until_us, bint may_act, int *budget) except -1:
+        """Read new entries, then delete and move what is due; returns whether there is more to do now.
+
+        may_act  whether entries may be deleted and moved: not on a replica
+        budget   how many changes are allowed; those that were made are subtracted
+        """
+        cdef list superseded = []
+        cdef bint has_more = False
+        if self.expiring is not None:
+            has_more = not self.expiring.catch_up(stream, until_us, superseded)
+        if self.waiting is not None and not has_more:
+            has_more = not self.waiting.catch_up(stream, until_us, superseded)
+            if superseded and may_act:
+                self.delete_superseded(ctx, stream, superseded)
+        if has_more:
+            return True
+        self.note_unreadable(ctx)
+        if not may_act:
+            return False
+        if self.expiring is not None and self.expire(ctx, stream, budget):
+            return True
+        return self.waiting is not None and self.move_due(ctx, stream, until_us, budget)
+
+    cdef int delete_superseded(self, Context ctx, Stream stream, list ids) except -1:
+        """Delete waiting entries that a later one has replaced."""
+        cdef list effect = [b"XDEL", self.key]
+        cdef StreamID id
+        for ms, seq in ids:
+            id = make_id(ms, seq)
+            if stream.remove(id):
+                effect.append(id_text(id))
+        if len(effect) > 2:
+            progress_of(ctx, self.key).replaced += len(effect) - 2
+            self.note_deleted(ctx, effect, len(effect) - 2)
+        return 0
+
+    cdef bint expire(self, Context ctx, Stream stream, int *budget) except -1:
+        """Delete entries whose time is over; returns whether there are more."""
+        cdef StreamCursor cursor
+        cdef bint ignored
+        cdef list ids = []
+        while budget[0] > 0 and self.expiring.find_due(ctx.now_ms, &cursor, &ignored):
+            self.expiring.take()
+            ids.append(id_text(cursor.id))
+            stream.remove_with(cursor.id, DELREF)
+            budget[0] -= 1
+        if ids:
+            progress_of(ctx, self.key).expired += len(ids)
+            self.note_deleted(ctx, [b"XDELEX", self.key, b"DELREF", b"IDS", b"%d" % len(ids)] + ids, len(ids))
+        return self.expiring.first_ms() <= ctx.now_ms
+
+    cdef bint move_due(self, Context ctx, Stream stream, long long until_us, int *budget) except -1:
+        """Move entries that are due; returns whether there are more."""
+        cdef StreamCursor cursor
+        cdef bint is_superseded
+        cdef int steps = 0
+        cdef list ids = []
+        progress = progress_of(ctx, self.key)
+        if ctx.now_ms < self.retry_ms:
+            return False
+        try:
+            while budget[0] > 0 and self.waiting.find_due(ctx.now_ms, &cursor, &is_superseded):
+                if is_superseded:
+                    progress.replaced += 1
+                else:
+                    self.require_same_slot(ctx)
+                    append(ctx, self.target, self.words_of(&cursor))
+                    progress.moved += 1
+                self.waiting.take()
+                stream.remove(cursor.id)
+                ids.append(id_text(cursor.id))
+                budget[0] -= 1
+                steps += 1
+                if steps % STEP == 0 and monotonic_us() >= until_us:
+                    break
+        except CommandError as error:
+            progress.error = str(error)
+            self.retry_ms = ctx.now_ms + RETRY_MS
+            return False
+        finally:
+            if ids:
+                self.note_deleted(ctx, [b"XDEL", self.key] + ids, len(ids))
+        progress.error = ""
+        return self.waiting.first_ms() <= ctx.now_ms
+
+    cdef int note_unreadable(self, Context ctx) except -1:
+        """Show how many entries have times that are not numbers, if that has changed."""
+        cdef uint64_t unreadable = 0
+        if self.waiting is not None:
+            unreadable += self.waiting.unreadable
+        if self.expiring is not None:
+            unreadable += self.expiring.unreadable
+        if unreadable != self.unreadable:
+            self.unreadable = unreadable
+            progress_of(ctx, self.key).unreadable = unreadable
+        return 0
+
+    cdef int require_same_slot(self, Context ctx) except -1:
+        if ctx.config.cluster_enabled and slot_of(self.target) != slot_of(self.key):
+            raise CommandError("CROSSSLOT The stream is in another slot")     # the rule was written by hand
+        return 0
+
+    cdef list words_of(self, StreamCursor *cursor):
+        """The fields and values that move. The time is left out, unless it is all that the entry has."""
+        cdef LpValue field, value
+        cdef list words = []
+        cdef list left_out = []
+        while cursor.pairs_left:
+            cursor_pair(cursor, &field, &value)
+            pair = [bytes_of(&field), bytes_of(&value)]
+            if pair[0] == self.waiting.field:
+                left_out += pair
+            else:
+                words += pair
+        return words or left_out
+
+    cdef int note_deleted(self, Context ctx, list effect, Py_ssize_t count) except -1:
+        """Entries were deleted, by this request."""
+        ctx.dirty += <unsigned long long>count
+        ctx.db.touched(self.key)
+        ctx.db.event(EVENT_STREAM, b"xdel", self.key)
+        if ctx.is_propagating:
+            ctx.propagate(effect)
+        return 0
+
+    cdef int forget(self) except -1:
+        """The stream is gone: let go of it."""
+        if self.waiting is not None:
+            self.waiting.clear()
+        if self.expiring is not None:
+            self.expiring.clear()
+        return 0
+
+    cdef int64_t next_ms(self) noexcept:
+        """When there is something to do next, Unix time in ms; INT64_MAX: never."""
+        cdef int64_t first = INT64_MAX
+        if self.waiting is not None:
+            first = max(self.waiting.first_ms(), self.retry_ms)
+        if self.expiring is not None:
+            first = min(first, self.expiring.first_ms())
+        return first
