@@ -99,6 +99,24 @@ def test_the_successor_of_a_primary_does_not_claim_what_that_had_given_up(simula
     assert owner(source) == node_id(target)
 
 
+def test_a_slot_that_is_claimed_again_is_no_longer_given_up(simulation: Simulation) -> None:
+    source, target, witness = simulation.nodes[:3]
+    simulation.do(source, lambda core: core.set_slot_node(SLOT, node_id(target), 0))
+    wait(simulation, lambda: is_unclaimed(witness))
+    simulation.do(source, lambda core: core.set_slot_node(SLOT, node_id(source), 0))
+    wait(simulation, lambda: not is_unclaimed(witness))
+
+
+def test_a_node_that_imports_a_slot_learns_who_has_replaced_its_owner(simulation: Simulation) -> None:
+    source, target, successor = (simulation.nodes[index] for index in (0, 1, 3))
+    simulation.do(target, lambda core: core.set_slot_importing(SLOT, node_id(source)))
+    simulation.crash(source)
+    wait(simulation, lambda: successor.live.state.myself.slots)
+    simulation.restart(source)
+    wait(simulation, simulation.is_converged)
+    wait(simulation, lambda: owner(target) == node_id(successor) and not is_unclaimed(target))
+
+
 def test_a_primary_with_an_old_file_gets_its_epoch_back(simulation: Simulation) -> None:
     node = simulation.nodes[0]
     old = node.files[-1]

@@ -70,7 +70,9 @@ class Claims:
     def read_slots(self, sender: Node, header: Header) -> None:
         """What a PING, PONG or MEET says about the slots of its sender, or of the sender's primary."""
         owner = sender.shard_primary
-        if owner is None or owner.slot_bytes == header.slot_bytes:
+        if owner is None:
+            return
+        if owner.slot_bytes == header.slot_bytes and not owner.slots & self._state.unclaimed:
             return
         claimed = int.from_bytes(header.slot_bytes, "little")
         if sender.is_primary:
@@ -89,8 +91,8 @@ class Claims:
             state.unclaimed = (state.unclaimed | sender.slots & ~claimed) & ~(sender.slots & claimed)
         taken = claimed & ~sender.slots
         taken &= ~self._defended(epoch, taken)
-        if state.importing and taken:
-            taken &= ~from_slots(state.importing)
+        if state.importing and taken:  # an operator decides about these, as long as somebody claims them
+            taken &= ~(from_slots(state.importing) & state.assigned & ~state.unclaimed)
         state.assign(taken, sender)
         lost = ours_before & taken
         if lost and ours is not None and not ours.slots and self._may_follow(claimed, lost):

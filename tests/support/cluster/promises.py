@@ -12,6 +12,8 @@ __all__ = ["Promises"]
 
 _SLACK_MS = 10_000
 """For how long a report may have been under way: stalled nodes read late what others said."""
+_FOUND = "Marking node "
+"""How the log line begins in which a node finds that a majority suspects another one."""
 
 
 class Promises:
@@ -21,8 +23,8 @@ class Promises:
     - the current epoch of a node, or its own config epoch, goes back: within its life or over a restart
     - two nodes own a slot in one config epoch, at the same time or one after the other; only if `elections_only`, for
       operators can have nodes take epochs without a vote
-    - a node is called failed though no majority of the primaries with slots suspected it lately, and nobody who has heard of such
-      a majority lately can be repeated
+    - a node finds that another one has failed though no majority of the primaries with slots suspected it lately; or says so though
+      nobody has found it lately
 
     A node that was given an old nodes.conf has broken its promises by that: what it does is not judged any more.
     """
@@ -48,6 +50,8 @@ class Promises:
         if self._suspects.get(node.index) is not (suspects := node.live.failures.suspects):
             self._suspects[node.index] = suspects
             self._note_suspicions(node)
+        if isinstance(action, actions.Log) and action.text.startswith(_FOUND):
+            self._check_agreement(node, action.text[len(_FOUND) :].split()[0].encode())
         if node.has_old_file:
             return
         if isinstance(action, actions.Send):
@@ -85,20 +89,28 @@ class Promises:
             if other.flags & (Flag.PFAIL | Flag.FAIL):
                 self._suspected[state.myself.id, other.id] = self._simulation.now
 
-    def _check_failure(self, node: SimulatedNode, failed_id: bytes) -> None:
+    def _check_agreement(self, node: SimulatedNode, failed_id: bytes) -> None:
+        """A node finds that a majority suspects another one."""
         state = node.live.state
-        since = self._simulation.now - 2 * self._simulation.node_timeout_ms - _SLACK_MS
+        since = self._since()
         for each in self._simulation.nodes:
             if each.is_up:
                 self._note_suspicions(each)
         suspicious = sum(
             self._suspected.get((each.id, failed_id), -1.0) >= since for each in state.nodes.values() if each.is_voter
         )
-        if suspicious >= state.size // 2 + 1:
-            self._agreed[failed_id] = self._simulation.now
-        elif self._agreed.get(failed_id, -1.0) < since:
-            # Roles and slots may have changed since a majority agreed: replicas repeat that when they stand for election.
+        if suspicious < state.size // 2 + 1 and not node.has_old_file:
             self._fail(f"{node.index} calls a node failed that {suspicious} of {state.size} suspect")
+        self._agreed[failed_id] = self._simulation.now
+
+    def _check_failure(self, node: SimulatedNode, failed_id: bytes) -> None:
+        """Replicas repeat that a node has failed when they stand for election; roles and slots may have changed since then."""
+        if self._agreed.get(failed_id, -1.0) < self._since():
+            self._fail(f"{node.index} calls a node failed, but no majority lately has")
+
+    def _since(self) -> float:
+        """Since when something has been lately."""
+        return self._simulation.now - 2 * self._simulation.node_timeout_ms - _SLACK_MS
 
     def _check_claims(self, node: SimulatedNode) -> None:
         myself = node.live.state.myself
