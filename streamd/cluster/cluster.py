@@ -254,12 +254,13 @@ class Cluster(Capability):
     @contextmanager
     def input(self) -> Iterator[ClusterCore]:
         """The core, up to date for an input; its actions are carried out afterwards."""
-        local, following = self.core.local, self._following
+        local, following, config = self.core.local, self._following, self._config
         local.offset = self._replication.offset
         local.is_link_up = following.is_link_up
         heard_at = following.heard_at
         local.silence_ms = self.now_ms if heard_at is None else int((time.monotonic() - heard_at) * 1000)
         local.key_count = len(self._db)
+        local.is_durable = config.min_replicas_durable > 0 or (config.appendonly and config.appendfsync == "always")
         yield self.core
         self.settle()
 

@@ -131,6 +131,29 @@ def test_slots_are_added_and_saved_with_a_sync() -> None:
     assert b" 0-99 300 302" in saved.content
 
 
+def test_slots_need_not_be_on_the_disk_at_once_but_within_a_second() -> None:
+    core = make()
+    core.local.is_durable = False
+
+    def synced() -> list[bool]:
+        return [each.must_sync for each in taken(core, actions.Save) if isinstance(each, actions.Save)]
+
+    core.add_slots([300])
+    assert synced() == [False]
+    core.tick(NOW + 900)
+    assert synced() == []
+    core.tick(NOW + 1000)
+    assert synced() == [True]
+    core.tick(NOW + 3000)
+    assert synced() == []
+    core.bump_epoch()
+    assert synced() == [True]
+    core.add_slots([301])
+    core.bump_epoch()
+    core.take_slots([302])
+    assert synced() == [True]
+
+
 def test_added_slots_are_not_imported_any_more() -> None:
     core = make()
     core.set_slot_importing(300, OTHER)

@@ -142,6 +142,7 @@ class Administration:
     def take_slots(self, slots: Iterable[int]) -> None:
         taken = from_slots(slots)
         self._state.assign(taken, self._state.myself)
+        self._state.changed(sync=True)  # the source deletes the keys
         self._claims.bump_epoch()
         self._gossiping.broadcast_pong()
 

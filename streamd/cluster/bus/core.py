@@ -152,6 +152,8 @@ class ClusterCore:
     def tick(self, now_ms: int) -> None:
         """Everything that time alone causes; to be called every 100 ms. O(known nodes)."""
         self._advance(now_ms)
+        if 0 < self.state.sync_due_ms <= self.state.now_ms:
+            self.state.changed(sync=True)
         self.links.reconnect()
         self.gossiping.tick()
         self.failures.tick()

@@ -38,6 +38,9 @@ class Flag:
 
 _NO_SLOTS = bytes(SLOT_BYTES)
 
+_SYNC_WITHIN_MS = 1000
+"""How old changes of owners are when nodes.conf is synced, if that need not be done at once: as with `appendfsync everysec`."""
+
 
 @dataclass(slots=True, eq=False)
 class Link:
@@ -157,6 +160,9 @@ class State:
         self.damaged_count = 0  # packets that were dropped
         self.must_save = False  # nodes.conf is out of date
         self.must_sync = False  # and losing it would break a promise
+        self.sync_due_ms = (
+            0  # when it must be synced at the latest, since owners of slots have changed; 0: they have not
+        )
         self.must_judge = False  # whether the cluster serves may have changed
         self.is_paused = False  # writes are paused: a replica of this primary is taking over
         self.left_slots = 0  # slots that have left the shard of this node, not reported yet
@@ -250,7 +256,8 @@ class State:
     def _set_slots(self, node: Node, slots: int) -> None:
         if slots != node.slots:
             node.slots, node.slot_bytes, node.slot_count = slots, to_bytes(slots), slots.bit_count()
-            self.changed(sync=True)
+            self.sync_due_ms = self.sync_due_ms or self.now_ms + _SYNC_WITHIN_MS
+            self.changed(sync=self.local.is_durable)
 
     # --- Ports -----------------------------------------------------------------------------------------------------------
 
@@ -278,7 +285,7 @@ class State:
     # --- What follows from changes -----------------------------------------------------------------------------------------
 
     def changed(self, *, sync: bool = False) -> None:
-        """Note that nodes.conf is out of date; sync: its loss would break a promise (epochs, votes, slots)."""
+        """Note that nodes.conf is out of date; sync: its loss would break a promise (epochs, votes, a node's slots)."""
         self.must_save = self.must_judge = True
         self.must_sync |= sync
 

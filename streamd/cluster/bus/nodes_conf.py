@@ -159,6 +159,7 @@ class _Parser:
         state.current_epoch = self._epochs["currentEpoch"]
         state.current_epoch = state.greatest_epoch()
         state.must_save = state.must_sync = False
+        state.sync_due_ms = 0
         state.left_slots = 0
         return state
 

@@ -36,3 +36,4 @@ class Local:
     is_link_up: bool = False  # replica: the link to the primary is established
     silence_ms: int = 0  # replica: since the primary last sent something, or since the link broke if it is down
     key_count: int = 0  # keys held here
+    is_durable: bool = True  # writes are on a disk before they are answered: then the owners of slots must be, too
