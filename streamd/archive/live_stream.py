@@ -73,7 +73,7 @@ def read_entries(
     """
     key = stream_key(stream)
     return read_range(
-        options.at(stream),
+        options,
         EntryDecoder(table, key),
         key,
         low,

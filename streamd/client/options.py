@@ -299,7 +299,7 @@ class ConnectionOptions:
     )
     client_name: str = option("clientName", text, "streamd-spark", "name of the connections in CLIENT LIST")
     key: bytes | None = None
-    """Of a cluster: connections are made to the primary that serves this key; None: to any primary."""
+    """Of a cluster: connections are made to the primary that serves this key; None: to all primaries."""
     is_live_only: bool = False
     """Reads are answered from the server's memory, not from an archive that it reads itself."""
 
@@ -309,7 +309,11 @@ class ConnectionOptions:
 
     def at(self, name: str) -> ConnectionOptions:
         """The options for work on one stream. They differ only where the server is a cluster."""
-        return dataclasses.replace(self, key=stream_key(name)) if self.cluster_nodes else self
+        return self.at_key(stream_key(name))
+
+    def at_key(self, key: bytes) -> ConnectionOptions:
+        """As `at`."""
+        return dataclasses.replace(self, key=key) if self.cluster_nodes else self
 
     @classmethod
     def parse(cls, options: Options) -> ConnectionOptions:
@@ -349,13 +353,6 @@ class ConnectionOptions:
             )
             raise OptionError(name, "needs tls=true, or a rediss:// url")
         return made
-
-    def refuse_cluster(self, what: str) -> None:
-        """Raise OptionError for a cluster."""
-        if self.cluster_nodes:
-            raise OptionError(
-                "clusterNodes", f"{what} of a cluster are not supported; give the host and port of one server"
-            )
 
     @property
     def lacks_password(self) -> bool:

@@ -13,7 +13,7 @@ expensive to import is imported where it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PushingStreamdDataSource", "StreamdDataSource"]
 
-Given = TypeVar("Given", SourceOptions, SinkOptions)
-
 
 class StreamdDataSource(DataSource):
     """The data source `streamd`; its options are declared in `transfer/read_options.py` and `transfer/write_options.py`."""
@@ -45,12 +43,12 @@ class StreamdDataSource(DataSource):
     def schema(self) -> StructType:
         from streamd.spark.source.schema import default_schema
 
-        options = of_server(SourceOptions.parse(self.options))
+        options = SourceOptions.parse(self.options)
         return default_schema(options.metadata_prefix, options.fields)
 
     @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = of_server(SourceOptions.parse_batch(self.options))
+        options = SourceOptions.parse_batch(self.options)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         if options.archive is not None:
             from streamd.spark.source.archived import HistoryReader, PushingHistoryReader
@@ -72,25 +70,19 @@ class StreamdDataSource(DataSource):
             if error.name != "pyspark.sql.streaming.datasource":
                 raise
             raise VersionError("queries that read streams") from None
-        return StreamdStreamReader(schema, of_server(SourceOptions.parse(self.options)))
+        return StreamdStreamReader(schema, SourceOptions.parse(self.options))
 
     @told_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from streamd.spark.sink.writer import StreamdWriter
 
-        return StreamdWriter(schema, of_server(SinkOptions.parse(self.options)), overwrite)
+        return StreamdWriter(schema, SinkOptions.parse(self.options), overwrite)
 
     @told_in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from streamd.spark.sink.writer import StreamdStreamWriter
 
-        return StreamdStreamWriter(schema, of_server(SinkOptions.parse(self.options)), overwrite)
-
-
-def of_server(options: Given) -> Given:
-    """The options, unless they name a cluster."""
-    options.connection.refuse_cluster("reads and writes by Spark")
-    return options
+        return StreamdStreamWriter(schema, SinkOptions.parse(self.options), overwrite)
 
 
 class FailingStreamReader(DataSourceStreamReader):

@@ -56,14 +56,14 @@ class RangeReader:
     ) -> None:
         self.decoder = decoder
         self._asks_ahead = asks_ahead
-        self._options = options
+        self._options = options.at_key(stream)
         self._stream = stream
         self._next = start
         self._end = end
         self._fetch_size = fetch_size
         self._limit = limit
-        self._given = connection
-        self._connection = connection
+        self._given = None if connection is None else connection.at(stream)
+        self._connection = self._given
         self.is_at_end = start > end  # all of the range was seen
         self._asked = 0  # COUNT of the outstanding request; 0: none is outstanding
 

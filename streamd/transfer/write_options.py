@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamd.client.client_errors import OptionError
+from streamd.client.key_names import stream_key
+from streamd.client.key_slots import tag_beside
 from streamd.client.options import (
     ConnectionOptions,
     Options,
@@ -155,4 +157,13 @@ class SinkOptions:
         needs(given, ("verifyReplay",), "delivery=exactly-once", has=is_marked)
         named = ("runId", "markerPrefix", "markerTtl")
         needs(given, named, "delivery=exactly-once without idColumn, or idempotencyKey", has=is_marked or is_keyed)
-        return made
+        return made._in_one_slot() if made.connection.cluster_nodes else made
+
+    def _in_one_slot(self) -> SinkOptions:
+        """The options for a cluster, where rows and markers are written in one transaction, and so are in one slot."""
+        if self.stream is None:
+            raise OptionError("stream", "must be given for a cluster: the rows of a write go to one stream")
+        if "{" in self.marker_prefix:
+            raise OptionError("markerPrefix", "must not contain a hash tag: on a cluster, it gets that of the stream")
+        prefix = f"{self.marker_prefix}{{{tag_beside(stream_key(self.stream))}}}:"
+        return replace(self, connection=self.connection.at(self.stream), marker_prefix=prefix)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from support.cluster.embedded import move, url_of, wait_for_replicas
 from support.servers import eventually, python_environment
 
 from streamd.archive.archiver import Archiver, ArchiveSettings
@@ -35,11 +36,6 @@ pytestmark = pytest.mark.long
 
 STREAMS = 12
 ENTRIES = 50
-
-
-def url_of(cluster: EmbeddedCluster, *at: int) -> str:
-    """The cluster, named by some of its nodes."""
-    return "redis+cluster://" + ",".join(f"127.0.0.1:{cluster.nodes[number].port}" for number in at or (0,))
 
 
 def options_of(cluster: EmbeddedCluster, *at: int, **more: str) -> ConnectionOptions:
@@ -134,20 +130,6 @@ def in_background(work: Callable[[], object]) -> Iterator[threading.Event]:
         thread.join()
 
 
-def move(cluster: EmbeddedCluster, first: int, last: int, at: int) -> None:
-    """Slots to a node, atomically."""
-    with cluster.nodes[at].client(decode_responses=True) as client:
-        task = client.execute_command("CLUSTER", "MIGRATION", "IMPORT", first, last)
-
-        def state() -> str:
-            told = client.execute_command("CLUSTER", "MIGRATION", "STATUS", "ID", task)[0]
-            return str(
-                told.get("state") if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))["state"]
-            )
-
-        eventually(lambda: state() == "completed")
-
-
 def test_a_stream_that_moves_while_it_is_read_is_read_once(streamd_cluster: EmbeddedCluster) -> None:
     client = fill(streamd_cluster)
     slot = client.keyslot("s:1")
@@ -207,8 +189,7 @@ def test_a_primary_dies_while_its_stream_is_read_and_while_streams_are_found(
     cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0)
     client = fill(cluster)
     for node in cluster.nodes[:3]:
-        with node.client() as one:
-            eventually(lambda one=one: one.wait(1, 1000) == 1)
+        wait_for_replicas(cluster, node.port)
     options = options_of(cluster, 0, 1)
     owner = next(node for node in cluster.nodes if node.port == client.get_node_from_key("s:1").port)
     batches = read_entries(options, "s:1", 0, MAX_ID, default_table(), fetch_size=5, batch_rows=5)
@@ -338,8 +319,7 @@ def test_a_primary_dies_during_a_run(
     def hook(name: str) -> None:
         if name == step and not victims:
             victims.append(client.get_node_from_key("s:1").port)
-            with by_port[victims[0]].client() as one:
-                eventually(lambda: one.wait(1, 1000) == 1)
+            wait_for_replicas(cluster, victims[0])
             by_port[victims[0]].kill()
 
     report = Archiver(str(path), options, RUN, hook=hook).run()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamd.client import connection as connection_module
+from streamd.client import wire
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.connection import Connection
 
@@ -26,7 +26,7 @@ def test_replies_are_dropped_wherever_they_are_cut(
 ) -> None:
     connection, server = ends
     for size in range(1, len(QUEUED) * 3 + 4):
-        monkeypatch.setattr(connection_module, "RECEIVE_BYTES", size)
+        monkeypatch.setattr(wire, "RECEIVE_BYTES", size)
         server.sendall(QUEUED * 3 + b":7\r\n")
         assert connection.expect(QUEUED * 3)
         assert connection.replies(1) == [7]

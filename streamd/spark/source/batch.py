@@ -104,9 +104,8 @@ class RangesReader(DataSourceReader):
         from streamd.client.connection import run
 
         key = stream_key(part.stream)
-        entries = run(
-            self.options.connection, lambda connection: connection.command("XRANGE", key, "-", "+", "COUNT", 1)
-        )
+        place = self.options.connection.at_key(key)
+        entries = run(place, lambda connection: connection.command("XRANGE", key, "-", "+", "COUNT", 1))
         first = parse_entry_id(entries[0][0]) if entries else MAX_ID + 1
         if first > max(part.start, part.first):
             now = f"starts at {format_entry_id(first)}" if entries else "is empty"

@@ -50,7 +50,7 @@ from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.replies import pairs
 from streamd.client.stream_info import StreamInfo
 from streamd.spark.source.offsets import Offset, Position, end_of_stream, find_loss, inside_stream
-from streamd.transfer.partitions import SplitForbiddenError, ask_slices, refuse_missing
+from streamd.transfer.partitions import SplitForbiddenError, ask_slices, find_streams, refuse_missing
 from streamd.transfer.ranges import RangeScan, scan_range
 from streamd.transfer.read_options import SourceOptions
 
@@ -221,6 +221,10 @@ class Planner:
     def _find_all(self, connection: Connection) -> None:
         """Find the streams of the pattern, scanning all keys."""
         if self._options.stream_pattern is None:
+            return
+        if connection.options.cluster_nodes:
+            # Slots may move meanwhile, and a stream that is overlooked now would be taken for a new one later.
+            self._found, self._scanned_at = set(find_streams(connection, self._options)), self._clock()
             return
         self._cursor = b"0"
         while self._cursor is not None:

@@ -170,7 +170,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         try:
             reply = run(
-                self.options.connection,
+                self.options.connection.at(part.stream),
                 lambda connection: connection.command("XINFO", "STREAM", stream_key(part.stream)),
             )
             info = StreamInfo.parse(reply)
