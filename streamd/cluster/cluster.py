@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import SystemRandom
 from typing import Any
@@ -27,6 +27,7 @@ from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.options import Options
 from streamd.cluster.channels import end_subscriptions
 from streamd.cluster.links import BusLinks
+from streamd.cluster.metrics import node_metrics
 from streamd.cluster.nodes_file import NodesFile
 from streamd.cluster.routing import SLOT_STATES, Routing
 from streamd.cluster.topology import Topology
@@ -385,6 +386,9 @@ class Cluster(Capability):
         self._host.get(Hub).publish(action.channel, action.message, action.is_sharded)
 
     # --- Clients that wait ------------------------------------------------------------------------------------------------------
+
+    def metric_samples(self) -> Iterable[tuple[Any, Any]]:
+        return node_metrics(self.core.state) if self.is_on else ()
 
     def cron(self, now_ms: int) -> None:
         """Redirect clients that wait for keys of slots that are no longer served here."""

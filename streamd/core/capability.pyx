@@ -173,6 +173,10 @@ cdef class Capability:
         """Replies of this turn have been sent to these clients (`Dispatcher.limits_clients`)."""
         return 0
 
+    def metric_samples(self):
+        """What the port of metrics shows beside INFO: metrics, each with its samples, labels and value (observe/metrics)."""
+        return ()
+
     cpdef long long memory(self) except -1:
         """Bytes that count as used, in addition to data and clients (`Host.memory_users`)."""
         return 0

@@ -18,6 +18,7 @@ from support.servers import Server, eventually, free_port, python_environment
 from support.tools import find_tool
 
 import streamd.embedded
+from streamd.embedded import EmbeddedCluster
 from streamd.errors import ConfigError
 from streamd.observe.metrics.metric_families import OF_INFO
 from streamd.values.streams.metrics import CONSUMER, GROUP, STREAM
@@ -57,7 +58,12 @@ def get(port: int, path: str = "/metrics", accept: str = "", method: str = "GET"
 
 def scrape(server: Server) -> dict[str, dict[tuple[str, ...], float]]:
     """The values by sample and by the values of its labels."""
-    text = get(metrics_port_of(server), accept=OPENMETRICS)[2]
+    return scrape_at(metrics_port_of(server))
+
+
+def scrape_at(port: int) -> dict[str, dict[tuple[str, ...], float]]:
+    """As `scrape`."""
+    text = get(port, accept=OPENMETRICS)[2]
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in parse_openmetrics(text):
         for sample in family.samples:
@@ -129,6 +135,42 @@ def test_every_field_of_info_has_its_metric(server: Server) -> None:
     assert found["streamd_memory_used_bytes"][()] > 0
     (labels,) = found["streamd_server_info"]
     assert "master" in labels
+
+
+def test_nodes_of_a_cluster_have_metrics_with_their_shard(
+    streamd_start_cluster: Callable[..., EmbeddedCluster],
+) -> None:
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000)
+    ports = []
+    for node in cluster.nodes:
+        ports.append(free_port())
+        with node.client() as client:
+            client.config_set("metrics-port", ports[-1])
+    found = [scrape_at(port) for port in ports]
+    names = [
+        (
+            node.client(decode_responses=True).execute_command("CLUSTER", "MYSHARDID"),
+            str(each["streamd_cluster_node_info"]),
+        )
+        for node, each in zip(cluster.nodes, found, strict=True)
+    ]
+    assert all(shard in labels for shard, labels in names)
+    assert len({shard for shard, _ in names}) == 3
+    for name, values in {
+        "up": [1.0] * 6, "slots_unserved": [0.0] * 6, "known_nodes": [6.0] * 6, "failed_nodes": [0.0] * 6,
+        "shard_nodes": [2.0] * 6,
+    }.items():  # fmt: skip
+        assert [[*each[f"streamd_cluster_{name}"].values()] for each in found] == [[value] for value in values], name
+    slots = [next(iter(each["streamd_cluster_slots"].values())) for each in found]
+    assert (sum(slots), sorted(slots)[:3]) == (16384, [0, 0, 0])
+    cluster.nodes[5].kill()
+    eventually(lambda: [*scrape_at(ports[0])["streamd_cluster_failed_nodes"].values()] == [1], DEADLINE_S)
+    cluster.nodes[0].kill()
+    eventually(lambda: [*scrape_at(ports[1])["streamd_cluster_failed_nodes"].values()] == [2], DEADLINE_S)
+
+
+def test_a_server_without_a_cluster_has_no_metrics_of_one(server: Server) -> None:
+    assert not [name for name in scrape(server) if name.startswith("streamd_cluster_")]
 
 
 def test_keys_are_counted_by_type(server: Server) -> None:

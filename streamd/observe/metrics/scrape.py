@@ -1,7 +1,7 @@
 """A scrape: the metrics of a server, read in slices between which its clients are served.
 
-The server's own metrics are read from the fields of INFO, those of commands from the command table, those of values by their types
-(ValueType.metrics), which bound what that costs.
+The server's own metrics are read from the fields of INFO, those of commands from the command table, those of capabilities from
+`Capability.metric_samples`, those of values by their types (ValueType.metrics), which bound what that costs.
 """
 
 from __future__ import annotations
@@ -143,6 +143,10 @@ class Scraper:
             if name.startswith("errorstat_")
         }
         yield exposition.samples(ERRORS, (({"code": code}, number(told["count"])) for code, told in codes.items()))
+        for capability in self._host.capabilities:
+            for family, samples in capability.metric_samples():
+                yield exposition.samples(family, samples)
+                await slices.breathe()
 
     async def _commands(self, exposition: Exposition, slices: Slices) -> AsyncIterator[bytes]:
         routes = self._host.dispatcher.routes.by_full_name
