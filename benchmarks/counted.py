@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hiredis
-import uvloop
 
 from benchmarks.load import make_request
 from streamd.core.client import Client
@@ -40,6 +39,7 @@ from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
 from streamd.serve.app import Server
 from streamd.settings.config import Config
+from streamd.sockets.loop import ServerLoop
 from streamd.values.streams.delivery import read_new
 from streamd.values.streams.group import Group
 from streamd.values.streams.stream import Stream
@@ -676,4 +676,5 @@ if __name__ == "__main__":
     native.let_time_pass.argtypes = [ctypes.c_int64]
     for function in (native.toggle, native.forget, native.dump, native.let_time_pass, native.start_instrumentation):
         function.restype = None
-    uvloop.run(main(native, Path(sys.argv[2])))
+    with asyncio.Runner(loop_factory=ServerLoop) as runner:
+        runner.run(main(native, Path(sys.argv[2])))

@@ -28,7 +28,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +137,6 @@ def describe_environment() -> dict[str, str]:
         "compiler": compiler[0].decode() if compiler else "unknown",
         "flags": " ".join([*dict.fromkeys(flags), "-O3"]),  # that of pyproject.toml comes last
         "cython": cython[1].decode().replace("_", ".") if cython else "unknown",
-        "uvloop": version("uvloop"),
         "libc": " ".join(platform.libc_ver()),
         "machine": platform.machine() + (" avx2" if has_avx2() else ""),
     }

@@ -181,32 +181,7 @@ def auth(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-# --- PING, ECHO, SELECT, QUIT, RESET -------------------------------------------------------------------------------------
-
-
-@command(
-    "PING", arity=-1, group="connection", flags="fast", since="1.0.0",
-    summary="Returns PONG, or its argument.", args=(optional(string("message")),),
-    tips=("request_policy:all_shards", "response_policy:all_succeeded"),
-)  # fmt: skip
-def ping(ctx: ServerContext, args: list[bytes]) -> None:
-    if len(args) > 2:
-        raise CommandError("ERR wrong number of arguments for 'ping' command")
-    if ctx.client.is_subscribed and ctx.reply.resp == 2:
-        # Where only messages are expected, the answer has the form of one.
-        ctx.reply.bulk_array([b"pong", args[1] if len(args) == 2 else b""])
-    elif len(args) == 2:
-        ctx.reply.bulk(args[1])
-    else:
-        ctx.reply.simple(b"PONG")
-
-
-@command(
-    "ECHO", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
-    summary="Returns its argument.", args=(string("message"),),
-)  # fmt: skip
-def echo(ctx: ServerContext, args: list[bytes]) -> None:
-    ctx.reply.bulk(args[1])
+# --- SELECT, QUIT, RESET -------------------------------------------------------------------------------------------------
 
 
 @command(

@@ -49,7 +49,7 @@ from streamd.keyspace.database cimport Database
 from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
 
-__all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
+__all__ = ["SERVER_STATES", "Dispatcher", "ServerContext", "overrides"]
 
 SERVER_STATES = {
     "memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL,
@@ -848,6 +848,6 @@ def rank(Capability capability not None):
     return capability.refusal_rank
 
 
-cdef bint overrides(Capability capability, str name) except -1:
+cpdef bint overrides(Capability capability, str name) except -1:
     """Whether a capability overrides a hook."""
     return getattr(type(capability), name) is not getattr(Capability, name)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from streamd.core.blocking import BlockedClients
 from streamd.core.capability import Capability
 from streamd.core.client import Client
-from streamd.core.dispatch import Dispatcher
+from streamd.core.dispatch import Dispatcher, overrides
 from streamd.core.spec import CommandTable
 from streamd.keyspace.database import Database
 from streamd.keyspace.lazyfree import LazyFree
@@ -37,6 +37,7 @@ class Host:
     clients       all of them, by ID
     blocked       clients that wait for keys
     capabilities  in the order in which they are called
+    cron_steps    what those do that override `cron`, in that order; `second_steps` likewise for `each_second`
     memory_users  capabilities whose memory counts as used
     supervisor    is told of the life of the server's process
     is_embedded   whether the server runs inside another program
@@ -55,6 +56,8 @@ class Host:
         self.trash = LazyFree()
         self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
         self.capabilities: list[Capability] = []
+        self.cron_steps: list[Callable[[int], None]] = []
+        self.second_steps: list[Callable[[int], None]] = []
         self.memory_users: list[Capability] = []
         self.supervisor = Supervisor()
         self.is_embedded = True
@@ -76,6 +79,8 @@ class Host:
             self.put(capability)
             self.capabilities.append(capability)
         self.dispatcher.take_capabilities(self.capabilities)
+        self.cron_steps = [each.cron for each in self.capabilities if overrides(each, "cron")]
+        self.second_steps = [each.each_second for each in self.capabilities if overrides(each, "each_second")]
         for capability in self.capabilities:
             capability.start()
         self.config.callbacks["refresh"] = self.apply_settings

@@ -29,7 +29,8 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     # A single word stays as it is: for_embedding splits a text where a setting has several words.
     settings = {name: words[0] if len(words) == 1 else words for name, words in order["settings"].items()}
-    sys.exit(run_in_new_loop(_serve(Config.for_embedding(settings), order["any_port"], order["lost_folder"])))
+    config = Config.for_embedding(settings)
+    sys.exit(run_in_new_loop(_serve(config, order["any_port"], order["lost_folder"]), config))
 
 
 async def _serve(config: Config, any_port: bool, lost_folder: str | None) -> int:

@@ -104,7 +104,7 @@ class ThreadHost:
             server.request_shutdown(force=True)
 
     def _run(self) -> None:
-        run_in_new_loop(self._serve())
+        run_in_new_loop(self._serve(), self._config)
 
     async def _serve(self) -> None:
         try:

@@ -190,9 +190,9 @@ class Server(Host):
         if self.is_cron_paused or self.dispatcher.is_busy:
             return
         now_ms = int(time.time() * 1000)
-        is_second = self.cron_loops % self.config.hz == 0
-        for capability in self.capabilities:
-            capability.cron(now_ms)
-            if is_second:
-                capability.each_second(now_ms)
+        for step in self.cron_steps:
+            step(now_ms)
+        if self.cron_loops % self.config.hz == 0:
+            for step in self.second_steps:
+                step(now_ms)
         self.dispatcher.cron()

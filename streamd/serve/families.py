@@ -13,8 +13,10 @@ from streamd.values import VALUE_TYPES
 __all__ = ["FAMILIES", "load_all", "renamed_table"]
 
 FAMILIES = (
-    "clients.connection_commands", "clients.maintenance_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info",
-    "keyspace.commands.keys", "keyspace.commands.dump", "keyspace.commands.migrate", "clients.transaction_commands", "caching.tracking_commands",
+    "clients.connection_commands", "clients.ping_echo", "clients.maintenance_commands", "clients.transaction_commands",
+    "serve.server_commands", "debug.debug_commands", "observe.command_info", "keyspace.commands.keys",
+    "keyspace.commands.existence", "keyspace.commands.expire_ttl", "keyspace.commands.dump", "keyspace.commands.migrate",
+    "caching.tracking_commands",
     "pubsub.subscribe", "pubsub.publish", "observe.slowlog_commands", "observe.hotkeys_commands",
     "observe.latency_commands", "observe.monitor_commands", "observe.lolwut", "memory.memory_commands",
     "users.acl_commands", "persistence.save_commands", "persistence.backup_commands", "cluster.client_commands",

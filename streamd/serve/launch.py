@@ -49,7 +49,7 @@ def run(config: Config) -> int:
             return 1
     if is_in_background(config, supervisor) and not daemonize():
         return 0
-    return run_in_new_loop(_serve(config, supervisor))
+    return run_in_new_loop(_serve(config, supervisor), config)
 
 
 async def _serve(config: Config, supervisor: Supervisor) -> int:

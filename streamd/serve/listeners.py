@@ -18,6 +18,7 @@ from streamd.errors import ConfigError
 from streamd.process.listening import Accepting, ListenError, PortListener, bind_unix
 from streamd.replication.following import Following
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
+from streamd.sockets.loop import ServerLoop
 from streamd.sockets.plain import SocketListener
 from streamd.sockets.poller import Poller
 from streamd.users.acl import Acl
@@ -45,7 +46,7 @@ def make_poller(host: Host) -> Poller | None:
     if not host.config.socket_poller:
         return None
     try:
-        return Poller(host.loop, host.dispatcher)
+        return Poller(host.loop, host.dispatcher, host.loop.events if isinstance(host.loop, ServerLoop) else None)
     except NotImplementedError as error:
         log.info("Connections use the transports of the event loop: %s.", error)
         return None

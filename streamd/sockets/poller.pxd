@@ -24,16 +24,27 @@ cdef enum:
     INPUT_SIZE = 65536      # bytes received at a time
 
 
+cdef class EventSet:
+    cdef readonly int fd
+    cdef list pollers
+    cdef list gone                      # those that left the set during `handle`, which may still have events there
+    cdef bint is_handling
+    cdef long long deadline_us          # when `wait` returns, at the latest, by the monotonic clock; -1: never
+    cdef Happening[MOST_EVENTS] happenings
+
+    cpdef close(self)
+    cdef int take(self, int ms) except -1
+    cdef list handle(self, int count)
+
+
 cdef class Poller:
     cdef readonly object loop
     cdef ClientHost host
-    cdef int fd
+    cdef EventSet events
+    cdef bint owns_events
     cdef Py_ssize_t size                # how many are watched
-    cdef list gone                      # those that left the set during `poll`, which may still have events there
-    cdef bint is_polling
     cdef bint is_closing
     cdef char *input                    # INPUT_SIZE bytes, for whoever receives
-    cdef Happening[MOST_EVENTS] happenings
 
     cdef int close_if_empty(self) except -1
 

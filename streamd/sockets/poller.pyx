@@ -1,27 +1,37 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Poller: the kernel watches all plain sockets of a server in one set (epoll; kqueue on macOS and BSD).
+"""EventSet and Poller: the kernel watches all plain sockets of a server in one set (epoll; kqueue on macOS and BSD).
 
-    kernel ─▶ set ─▶ event loop ─▶ poll ─┬─▶ Watched.happened, for each socket with events
-              (its descriptor is         ├─▶   ...
-               all that the loop sees)   └─▶ the end of the turn
+    kernel ─▶ EventSet.take ─▶ EventSet.handle ─┬─▶ Watched.happened, for each socket with events
+                                                ├─▶   ...
+                                                └─▶ the end of the turn
 
 So an event costs neither an object nor a callback of the loop, and everything else stays the loop's: timers, TLS, child
-processes, and the program that a server is embedded in. Events are level-triggered: what is not handled is reported
-again, so a socket that wants no input for a while has to leave the set only if input arrives (see `SocketTransport`).
+processes, and the program that a server is embedded in. There are two ways to wait:
+
+    wait   a `ServerLoop` has the descriptors of the loop in the set, too, and waits there. It gets its turn only when
+           it has something to do, so a request costs no turn of the loop.
+    poll   any other loop watches the descriptor of the set, and calls this when there are events.
+
+Events are level-triggered: what is not handled is reported again, so a socket that wants no input for a while has to
+leave the set only if input arrives (see `SocketTransport`).
 
 Invariant: a descriptor leaves the set before it is closed. A forked child may hold it open, and then the kernel would
 go on to report its events.
 """
 
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EINTR, errno
+from libc.limits cimport INT_MAX
+from libc.stdint cimport uintptr_t
 
 from streamd.core.client cimport ClientHost
+from streamd.core.clock cimport monotonic_us
 from streamd.heap cimport free, malloc
 
 import os
 
-__all__ = ["Poller", "Watched", "is_supported"]
+__all__ = ["EventSet", "Poller", "Watched", "is_supported"]
 
 cdef extern from *:
     """
@@ -39,10 +49,10 @@ cdef extern from *:
         return epoll_ctl(set, old < 0 ? EPOLL_CTL_ADD : wanted < 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, fd, &event);
     }
 
-    /* What has happened, at most `most`; does not wait. */
-    static int set_take(int set, Happening *found, int most) {
+    /* What has happened, at most `most`, after waiting for at most `ms`; -1: without end. */
+    static int set_take(int set, Happening *found, int most, int ms) {
         struct epoll_event events[256];
-        int count = epoll_wait(set, events, most < 256 ? most : 256, 0);
+        int count = epoll_wait(set, events, most < 256 ? most : 256, ms);
         for (int i = 0; i < count; i++) {
             unsigned bits = events[i].events;
             found[i].owner = events[i].data.ptr;
@@ -74,10 +84,10 @@ cdef extern from *:
         return count ? kevent(set, changes, count, NULL, 0, NULL) : 0;
     }
 
-    static int set_take(int set, Happening *found, int most) {
+    static int set_take(int set, Happening *found, int most, int ms) {
         struct kevent events[256];
-        struct timespec now = {0, 0};
-        int count = kevent(set, NULL, 0, events, most < 256 ? most : 256, &now);
+        struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
+        int count = kevent(set, NULL, 0, events, most < 256 ? most : 256, ms < 0 ? NULL : &time);
         for (int i = 0; i < count; i++) {
             found[i].owner = (void *)events[i].udata;
             if (events[i].filter == EVFILT_READ)
@@ -92,13 +102,13 @@ cdef extern from *:
     #define HAS_POLLER 0
     static int set_open(void) { errno = ENOSYS; return -1; }
     static int set_change(int set, int fd, void *owner, int old, int wanted) { errno = ENOSYS; return -1; }
-    static int set_take(int set, Happening *found, int most) { errno = ENOSYS; return -1; }
+    static int set_take(int set, Happening *found, int most, int ms) { errno = ENOSYS; return -1; }
     #endif
     """
     int HAS_POLLER
     int set_open() noexcept
     int set_change(int set, int fd, void *owner, int old, int wanted) noexcept
-    int set_take(int set, Happening *found, int most) noexcept
+    int set_take(int set, Happening *found, int most, int ms) noexcept nogil
 
 
 def is_supported():
@@ -110,59 +120,79 @@ cdef OSError last_error():
     return OSError(errno, os.strerror(errno))
 
 
-cdef class Poller:
-    """A set of sockets, watched by an event loop.
+cdef inline void *owner_of(int fd) noexcept:
+    """That of a descriptor of the loop; a Watched, which is an address, has no lowest bit."""
+    return <void *>((<uintptr_t>fd << 1) | 1)
 
-    loop  the loop; it has to have `add_reader`
-    host  the server, which ends a turn after the events of one call
-    Raises NotImplementedError where system or loop cannot do it, OSError without a descriptor.
+
+cdef class EventSet:
+    """A set of descriptors: those of pollers, and of a `ServerLoop` that waits here.
+
+    Raises NotImplementedError where the system cannot do it, OSError without a descriptor.
     """
 
-    def __cinit__(self, object loop, ClientHost host not None):
+    def __cinit__(self):
         self.fd = -1
         if not HAS_POLLER:
             raise NotImplementedError("neither epoll nor kqueue")
-        self.loop = loop
-        self.host = host
+        self.pollers = []
         self.gone = []
-        self.input = <char *>malloc(INPUT_SIZE)
-        if self.input is NULL:
-            raise MemoryError("no memory for input")
         self.fd = set_open()
         if self.fd < 0:
             raise last_error()
-        loop.add_reader(self.fd, self.poll)
 
     def __dealloc__(self):
+        self.close()
+
+    cpdef close(self):
         if self.fd >= 0:
             os.close(self.fd)
-        free(self.input)
-
-    def close(self):
-        """Close the set as soon as nothing is watched any more."""
-        self.is_closing = True
-        self.close_if_empty()
-
-    cdef int close_if_empty(self) except -1:
-        if self.is_closing and not self.size and self.fd >= 0 and not self.is_polling:
-            self.loop.remove_reader(self.fd)
-            os.close(self.fd)
             self.fd = -1
-        return 0
 
-    def poll(self):
-        """Handle what has happened. Called by the loop when the set has events."""
-        cdef Watched watched
-        cdef int count = set_take(self.fd, self.happenings, MOST_EVENTS)
-        cdef int i
-        if count < 0:
-            if errno == EINTR:
-                return
+    def change(self, int fd, int old, int wanted):
+        """Watch a descriptor of the loop for `wanted` instead of `old`.
+
+        Both are sets of READABLE (1) and WRITABLE (2); -1: it is not in the set.
+        """
+        if set_change(self.fd, fd, owner_of(fd), old, wanted) < 0:
             raise last_error()
-        self.is_polling = True
-        self.host.events_begin()
+
+    cdef int take(self, int ms) except -1:
+        """Fill `happenings`; returns how many. Waits for at most `ms`, -1: without end."""
+        cdef int count
+        if ms:
+            with nogil:
+                count = set_take(self.fd, self.happenings, MOST_EVENTS, ms)
+        else:
+            count = set_take(self.fd, self.happenings, MOST_EVENTS, 0)
+        if count < 0:
+            if errno != EINTR:
+                raise last_error()
+            PyErr_CheckSignals()
+            return 0
+        return count
+
+    cdef list handle(self, int count):
+        """Handle what has happened to sockets of pollers; returns the rest.
+
+        That is what has happened to the loop's own descriptors, as [(descriptor, events)]; None: nothing.
+        """
+        cdef Poller poller
+        cdef Watched watched
+        cdef list found = None
+        cdef uintptr_t owner
+        cdef int i
+        self.is_handling = True
+        for poller in self.pollers:
+            poller.host.events_begin()
         try:
             for i in range(count):
+                owner = <uintptr_t>self.happenings[i].owner
+                if owner & 1:
+                    if found is None:
+                        found = []
+                    found.append((<int>(owner >> 1), self.happenings[i].events))
+                    continue
                 watched = <Watched>self.happenings[i].owner
                 if watched.wanted >= 0:
                     try:
@@ -172,10 +202,96 @@ cdef class Poller:
                     except BaseException as error:
                         watched.failed(error)
         finally:
-            self.is_polling = False
-            self.host.events_end()
-            self.gone.clear()
-            self.close_if_empty()
+            self.is_handling = False
+            for poller in self.pollers:
+                poller.host.events_end()
+            if self.gone:
+                self.gone.clear()
+            for i in range(len(self.pollers) - 1, -1, -1):
+                (<Poller>self.pollers[i]).close_if_empty()
+        return found
+
+    def poll(self):
+        """Handle what has happened. Called by a loop that watches the set's descriptor."""
+        self.handle(self.take(0))
+
+    def wait(self, object loop, object timeout):
+        """Wait, and handle what happens, until `loop` has something to do.
+
+        Returns what has happened to the loop's own descriptors, as [(descriptor, events)].
+
+        timeout  in seconds, until the loop has something to do; None: without end
+        """
+        cdef object ready = loop._ready
+        cdef long long left = -1
+        cdef list found
+        cdef int count
+        self.deadline_us = -1
+        if timeout is not None:
+            left = <long long>(timeout * 1e6)
+            self.deadline_us = monotonic_us() + left
+        while True:
+            count = self.take(-1 if self.deadline_us < 0 else <int>min((left + 999) // 1000, INT_MAX))
+            if count:
+                try:
+                    found = self.handle(count)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    loop.call_exception_handler({"message": "Ending a turn failed.", "exception": error})
+                    found = None
+                if found is not None:
+                    return found
+            if ready:
+                return ()
+            if self.deadline_us >= 0:
+                left = self.deadline_us - monotonic_us()
+                if left <= 0:
+                    return ()
+
+    def wait_until(self, double when):
+        """A timer of the loop has been set: `wait` returns at that time, at the latest."""
+        cdef long long us = <long long>(when * 1e6)
+        if self.deadline_us < 0 or us < self.deadline_us:
+            self.deadline_us = us
+
+
+cdef class Poller:
+    """The plain sockets of a server.
+
+    loop    its event loop
+    host    the server, which ends a turn after events
+    events  the set that the loop waits in; None: the poller has a set of its own, and `loop` has to have `add_reader`
+    Raises NotImplementedError where system or loop cannot do it, OSError without a descriptor.
+    """
+
+    def __cinit__(self, object loop, ClientHost host not None, EventSet events):
+        self.loop = loop
+        self.host = host
+        self.events = EventSet() if events is None else events
+        self.input = <char *>malloc(INPUT_SIZE)
+        if self.input is NULL:
+            raise MemoryError("no memory for input")
+        if events is None:
+            loop.add_reader(self.events.fd, self.events.poll)
+            self.owns_events = True
+        self.events.pollers.append(self)
+
+    def __dealloc__(self):
+        free(self.input)
+
+    def close(self):
+        """Leave the set as soon as nothing is watched any more."""
+        self.is_closing = True
+        self.close_if_empty()
+
+    cdef int close_if_empty(self) except -1:
+        if self.is_closing and not self.size and not self.events.is_handling and self in self.events.pollers:
+            self.events.pollers.remove(self)
+            if self.owns_events:
+                self.loop.remove_reader(self.events.fd)
+                self.events.close()
+        return 0
 
 
 cdef class Watched:
@@ -188,7 +304,7 @@ cdef class Watched:
         """Watch for these events only: a set of Event; BROKEN is always reported."""
         if events == self.wanted:
             return 0
-        if set_change(self.poller.fd, self.fd, <void *>self, self.wanted, events) < 0:
+        if set_change(self.poller.events.fd, self.fd, <void *>self, self.wanted, events) < 0:
             raise last_error()
         if self.wanted < 0:
             Py_INCREF(self)
@@ -199,11 +315,11 @@ cdef class Watched:
     cdef int leave(self) except -1:
         """Leave the set."""
         if self.wanted >= 0:
-            set_change(self.poller.fd, self.fd, <void *>self, self.wanted, -1)
+            set_change(self.poller.events.fd, self.fd, <void *>self, self.wanted, -1)
             self.wanted = -1
             self.poller.size -= 1
-            if self.poller.is_polling:
-                self.poller.gone.append(self)
+            if self.poller.events.is_handling:
+                self.poller.events.gone.append(self)
             Py_DECREF(self)
         return 0
 

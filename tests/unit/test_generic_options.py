@@ -15,7 +15,8 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 from streamd.core.scans import parse_cursor
 from streamd.core.spec import table
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
-from streamd.keyspace.commands.keys import ExpireOptions, ScanOptions
+from streamd.keyspace.commands.expire_ttl import allows, conditions_of
+from streamd.keyspace.commands.keys import ScanOptions
 from streamd.long_double import LongDouble
 from streamd.serve.families import load_all
 from streamd.values.streams.stream import Stream
@@ -167,7 +168,7 @@ def test_a_time_is_an_integer() -> None:
     ],
 )  # fmt: skip
 def test_conditions_of_expire(options: str, present: int, at_ms: int, want: bool) -> None:
-    assert ExpireOptions.parse(words(options)).allow(present, at_ms) is want
+    assert allows(conditions_of(words(options)), present, at_ms) is want
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_conditions_of_expire(options: str, present: int, at_ms: int, want: bool
 )
 def test_conditions_of_expire_that_are_refused(options: str, reason: str) -> None:
     with pytest.raises(CommandError, match=f"^{re.escape(reason)}$"):
-        ExpireOptions.parse(words(options))
+        conditions_of(words(options))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamd.core.args import database_index
 from streamd.core.args import integer as read_integer
@@ -20,13 +20,11 @@ from streamd.core.spec import (
     container,
     integer,
     key,
-    multiple,
     oneof,
     optional,
     pattern,
     string,
     token,
-    unix_time,
 )
 from streamd.engine.glob import Glob
 from streamd.errors import (
@@ -34,19 +32,12 @@ from streamd.errors import (
     CommandError,
     NoSuchKeyError,
     OptionSyntaxError,
-    invalid_expire_time,
-    printable,
 )
-from streamd.integers import INT64_MAX
 from streamd.keyspace.commands.freeing import Freeing
 from streamd.keyspace.database import Database
 from streamd.keyspace.key_record import ACCESS_MODES, KeyRecord
-from streamd.keyspace.value_type import type_of
 
-__all__ = ["ExpireOptions", "ScanOptions", "database_at"]
-
-
-SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
+__all__ = ["ScanOptions", "database_at"]
 
 
 # --- Shared by the handlers ------------------------------------------------------------------------------------------
@@ -63,34 +54,7 @@ def database_at(ctx: Context, index: int) -> Database:
     return db
 
 
-# --- Keys: existence and type ----------------------------------------------------------------------------------------
-
-
-@command(
-    "EXISTS", arity=-2, group="generic", flags="readonly fast", keys=KeysAt(1, -1, flags="RO"), since="1.0.0",
-    complexity="O(N) with N being the number of keys", tips=SUM_OF_SHARDS, history=(("3.0.3", "Several keys."),),
-    summary="Counts how many of the given keys exist; a key given twice counts twice.", args=(multiple(key()),),
-)  # fmt: skip
-def exists(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.integer(sum(ctx.db.find_untouched(name) is not None for name in args[1:]))
-
-
-@command(
-    "TOUCH", arity=-2, group="generic", flags="readonly fast", keys=KeysAt(1, -1, flags="RO"), since="3.2.1",
-    complexity="O(N) with N being the number of keys", tips=SUM_OF_SHARDS,
-    summary="Updates the access time of keys, and returns how many of them exist.", args=(multiple(key()),),
-)  # fmt: skip
-def touch(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.integer(sum(ctx.db.touch(name) for name in args[1:]))
-
-
-@command(
-    "TYPE", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1, flags="RO"), since="1.0.0",
-    summary="Returns the type of the value of a key.", args=(key(),),
-)  # fmt: skip
-def type_(ctx: Context, args: list[bytes]) -> None:
-    value = ctx.db.find_untouched(args[1])
-    ctx.reply.simple(b"none" if value is None else type_of(value).name)
+# --- Keys: any, and how many -----------------------------------------------------------------------------------------
 
 
 @command(
@@ -182,31 +146,7 @@ def scan(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.bulk_array(names)
 
 
-# --- Keys: deleting, renaming, moving, copying -----------------------------------------------------------------------
-
-
-def _delete(ctx: Context, args: list[bytes]) -> None:
-    deleted = sum(ctx.db.delete(name, True) for name in args[1:])
-    ctx.dirty += deleted
-    ctx.reply.integer(deleted)
-
-
-@command(
-    "DEL", arity=-2, group="generic", flags="write", keys=KeysAt(1, -1, flags="RM delete"), since="1.0.0",
-    complexity="O(N) with N being the number of keys; large values are freed by another thread", tips=SUM_OF_SHARDS,
-    summary="Deletes keys.", args=(multiple(key()),),
-)  # fmt: skip
-def del_(ctx: Context, args: list[bytes]) -> None:
-    _delete(ctx, args)
-
-
-@command(
-    "UNLINK", arity=-2, group="generic", flags="write fast", keys=KeysAt(1, -1, flags="RM delete"), since="4.0.0",
-    complexity="O(N) with N being the number of keys; large values are freed by another thread", tips=SUM_OF_SHARDS,
-    summary="Deletes keys, and frees their memory later.", args=(multiple(key()),),
-)  # fmt: skip
-def unlink(ctx: Context, args: list[bytes]) -> None:
-    _delete(ctx, args)
+# --- Keys: renaming, moving, copying ---------------------------------------------------------------------------------
 
 
 @command(
@@ -360,157 +300,6 @@ def swapdb(ctx: Context, args: list[bytes]) -> None:
         one.swap_with(other)
     ctx.dirty += 1
     ctx.reply.ok()
-
-
-# --- Expiry: setting -------------------------------------------------------------------------------------------------
-
-
-class ExpireOptions(NamedTuple):
-    """The conditions of EXPIRE and related commands: `words` of NX, XX, GT and LT, if they are compatible."""
-
-    words: frozenset[bytes] = frozenset()
-
-    @classmethod
-    def parse(cls, words: list[bytes]) -> ExpireOptions:
-        """Read the conditions; CommandError when one is unknown or when they conflict."""
-        for text in words:
-            if text.upper() not in (b"NX", b"XX", b"GT", b"LT"):
-                raise CommandError(f"ERR Unsupported option {printable(text)}")
-        given = frozenset(word.upper() for word in words)
-        if b"NX" in given and len(given) > 1:
-            raise CommandError("ERR NX and XX, GT or LT options at the same time are not compatible")
-        if given >= {b"GT", b"LT"}:
-            raise CommandError("ERR GT and LT options at the same time are not compatible")
-        return cls(given)
-
-    def allow(self, present: int, at_ms: int) -> bool:
-        """Whether the expiry may become `at_ms` when it is now `present`; -1: none, later than any time."""
-        if present == -1:
-            return self.words.isdisjoint((b"XX", b"GT"))
-        if b"NX" in self.words:
-            return False
-        return not ((b"GT" in self.words and at_ms <= present) or (b"LT" in self.words and at_ms >= present))
-
-
-def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base_ms: int) -> None:
-    """Set a key's expiry; a time that has passed deletes the key.
-
-    scale    milliseconds in a unit of the argument
-    base_ms  what the argument counts from
-    """
-    name = args[1]
-    options = ExpireOptions.parse(args[3:])
-    time = read_integer(args[2])
-    # The bound for negative times has the same magnitude as for positive ones, because C division truncates.
-    if (scale > 1 and abs(time) > INT64_MAX // scale) or time * scale > INT64_MAX - base_ms:
-        raise CommandError(invalid_expire_time(command_name))
-    at_ms = time * scale + base_ms
-    if ctx.db.find_for_write(name) is None or not options.allow(ctx.db.expiry(name), at_ms):
-        ctx.reply.integer(0)
-        return
-    if at_ms <= ctx.now_ms and not ctx.is_replaying:
-        ctx.db.delete(name, True)
-        if ctx.is_propagating:
-            ctx.propagate([b"DEL", name])
-    else:
-        ctx.db.set_expiry(name, max(0, at_ms))
-        if ctx.is_propagating:
-            ctx.propagate([b"PEXPIREAT", name, b"%d" % at_ms, *args[3:]])
-    ctx.dirty += 1
-    ctx.reply.integer(1)
-
-
-def _expiring(name: str, since: str, summary: str, time: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The declaration of EXPIRE and related commands."""
-    return command(
-        name, arity=-3, group="generic", flags="write fast", keys=KeysAt(1, flags="RW update"), since=since,
-        summary=summary, history=(("7.0.0", "`NX`, `XX`, `GT` and `LT`."),),
-        args=(key(), time, optional(
-            oneof("condition", token("NX"), token("XX"), token("GT"), token("LT")), since="7.0.0",
-        )),
-    )  # fmt: skip
-
-
-@_expiring("EXPIRE", "1.0.0", "Lets a key expire after some seconds.", integer("seconds"))
-def expire(ctx: Context, args: list[bytes]) -> None:
-    _expire(ctx, args, "expire", 1000, ctx.now_ms)
-
-
-@_expiring("PEXPIRE", "2.6.0", "Lets a key expire after some milliseconds.", integer("milliseconds"))
-def pexpire(ctx: Context, args: list[bytes]) -> None:
-    _expire(ctx, args, "pexpire", 1, ctx.now_ms)
-
-
-@_expiring("EXPIREAT", "1.2.0", "Lets a key expire at a Unix time in seconds.", unix_time("unix-time-seconds"))
-def expireat(ctx: Context, args: list[bytes]) -> None:
-    _expire(ctx, args, "expireat", 1000, 0)
-
-
-@_expiring(
-    "PEXPIREAT", "2.6.0", "Lets a key expire at a Unix time in milliseconds.", unix_time("unix-time-milliseconds")
-)
-def pexpireat(ctx: Context, args: list[bytes]) -> None:
-    _expire(ctx, args, "pexpireat", 1, 0)
-
-
-@command(
-    "PERSIST", arity=2, group="generic", flags="write fast", keys=KeysAt(1, flags="RW update"), since="2.2.0",
-    summary="Removes the expiry of a key.", args=(key(),),
-)  # fmt: skip
-def persist(ctx: Context, args: list[bytes]) -> None:
-    ctx.db.find_for_write(args[1])
-    is_changed = ctx.db.persist(args[1])
-    ctx.dirty += is_changed
-    ctx.reply.integer(is_changed)
-
-
-# --- Expiry: reading -------------------------------------------------------------------------------------------------
-
-
-def _expiry(ctx: Context, name: bytes) -> int:
-    """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing. A lookup, not an access."""
-    return -2 if ctx.db.find_untouched(name) is None else ctx.db.expiry(name)
-
-
-def _seconds(ms: int) -> int:
-    return (ms + 500) // 1000
-
-
-@command(
-    "TTL", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="1.0.0",
-    tips=("nondeterministic_output",), history=(("2.8.0", "-2 for a missing key."),),
-    summary="Returns after how many seconds a key expires.", args=(key(),),
-)  # fmt: skip
-def ttl(ctx: Context, args: list[bytes]) -> None:
-    at_ms = _expiry(ctx, args[1])
-    ctx.reply.integer(at_ms if at_ms < 0 else _seconds(at_ms - ctx.now_ms))
-
-
-@command(
-    "PTTL", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="2.6.0",
-    tips=("nondeterministic_output",), history=(("2.8.0", "-2 for a missing key."),),
-    summary="Returns after how many milliseconds a key expires.", args=(key(),),
-)  # fmt: skip
-def pttl(ctx: Context, args: list[bytes]) -> None:
-    at_ms = _expiry(ctx, args[1])
-    ctx.reply.integer(at_ms if at_ms < 0 else at_ms - ctx.now_ms)
-
-
-@command(
-    "EXPIRETIME", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="7.0.0",
-    summary="Returns the Unix time in seconds at which a key expires.", args=(key(),),
-)  # fmt: skip
-def expiretime(ctx: Context, args: list[bytes]) -> None:
-    at_ms = _expiry(ctx, args[1])
-    ctx.reply.integer(at_ms if at_ms < 0 else _seconds(at_ms))
-
-
-@command(
-    "PEXPIRETIME", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="7.0.0",
-    summary="Returns the Unix time in milliseconds at which a key expires.", args=(key(),),
-)  # fmt: skip
-def pexpiretime(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.integer(_expiry(ctx, args[1]))
 
 
 # --- OBJECT ----------------------------------------------------------------------------------------------------------
