@@ -103,6 +103,18 @@ class GroupRule:
         Integer("k", 1, 1_000_000),
         "an entry that has been delivered `k` times is delivered alone: no other entry is in the reply",
     )
+    max_pending: int = option(
+        "MAXPENDING",
+        0,
+        Integer("n", 1, 1_000_000_000),
+        "consumers get no new entries while `n` are in their hands; with 1, entries are processed one after another",
+    )
+    consumer_pending: int = option(
+        "CONSUMERPENDING",
+        0,
+        Integer("n", 1, 1_000_000_000),
+        "a consumer gets no new entries while it has `n` in its hands",
+    )
 
     def check(self) -> GroupRule:
         """The rule; CommandError if its options contradict each other."""

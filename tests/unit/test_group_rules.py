@@ -73,6 +73,8 @@ def pending(ctx: HandlerContext) -> dict[bytes, int]:
             factor=st.integers(1000, 100_000),
             max_back_off_ms=st.integers(10**6, DISTANT_MS),
             jitter=st.integers(0, 100),
+            max_pending=st.integers(0, 100),
+            consumer_pending=st.integers(0, 100),
         ),
         min_size=1,
         max_size=4,
@@ -499,6 +501,48 @@ def test_nothing_follows_a_suspect_in_a_reply(ctx: HandlerContext) -> None:
     assert run(ctx, "XAUTOCLAIM", "s", "g", "d", 0, "0")[:2] == [b"2-0", [[b"1-0", [b"f", b"v1"]]]]
     assert [entry[0] for entry in run(ctx, "XCLAIM", "s", "g", "d", 0, "1-0", "2-0")] == [b"1-0"]
     assert [entry[0] for entry in run(ctx, "XCLAIM", "s", "g", "d", 0, "3-0", "1-0")] == [b"3-0"]
+
+
+# --- Limits on what is in hand -----------------------------------------------------------------------------------------
+
+
+def read(ctx: HandlerContext, consumer: str, *words: object) -> list[bytes]:
+    """The IDs of the new entries that a consumer gets."""
+    reply = run(ctx, "XREADGROUP", "GROUP", "g", consumer, *words, "STREAMS", "s", ">")
+    return [entry[0] for entry in reply[b"s"]] if reply else []
+
+
+def test_a_single_active_consumer(ctx: HandlerContext) -> None:
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "MAXPENDING", 1)
+    assert read(ctx, "a") == [b"1-0"]
+    assert read(ctx, "a") == read(ctx, "b") == []
+    run(ctx, "XACK", "s", "g", "1-0")
+    assert read(ctx, "b", "COUNT", 10) == [b"2-0"]
+    assert read(ctx, "c", "NOACK", "COUNT", 1) == [b"3-0"]
+
+
+def test_consumers_have_limits_of_their_own(ctx: HandlerContext) -> None:
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "CONSUMERPENDING", 2)
+    assert read(ctx, "a") == [b"1-0", b"2-0"]
+    assert read(ctx, "a") == []
+    assert read(ctx, "b", "COUNT", 1) == [b"3-0"]
+    assert read(ctx, "b", "COUNT", 2) == [b"4-0"]
+    run(ctx, "XCLAIM", "s", "g", "b", 0, "1-0")  # claims are not limited
+    assert read(ctx, "b") == []
+    assert read(ctx, "a") == [b"5-0"]
+
+
+def test_what_nobody_has_in_hand_does_not_count(ctx: HandlerContext) -> None:
+    run(ctx, "STREAMD.GROUP", "SET", "s", "g", "MAXPENDING", 1, "BACKOFF", 1000)
+    assert read(ctx, "a") == [b"1-0"]
+    run(ctx, "XNACK", "s", "g", "FAIL", "IDS", 1, "1-0")
+    assert read(ctx, "a") == [b"2-0"]
+    run(ctx, "XNACK", "s", "g", "SILENT", "IDS", 1, "2-0")
+    assert read(ctx, "a") == [b"3-0"]
+    set_time(ctx, START_MS + 2000)
+    # The claim takes the room that its entry needs, and more.
+    assert read(ctx, "b", "CLAIM", 0, "COUNT", 5) == [b"2-0", b"1-0", b"3-0"]
+    assert read(ctx, "b") == []
 
 
 # --- Redrive -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from streamd.engine.ids cimport StreamID, make_id
 from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport id_text, new_stream, note_change, number_text
 from streamd.values.streams.pel cimport PelRecord, delivered_ms, pel_find
-from streamd.values.streams.ruled_group cimport RuledGroup
+from streamd.values.streams.ruled_group cimport RuledGroup, signal_room
 from streamd.values.streams.stream cimport Stream
 
 from streamd.delivery.state import Place, may_store, state_of
@@ -58,6 +58,7 @@ cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except
         ctx.effects.append([b"XACK", ruled.key, ruled.group.name, id_text(id)])
     ctx.dirty += 1
     note_change(ctx, ruled.key)
+    signal_room(ctx, ruled.key)
     return True
 
 

@@ -84,6 +84,13 @@ cdef inline size_t pel_in_hand(const Pel *pel) noexcept nogil:
     return pel.by_id.count - pel.held.count
 
 
+cdef inline size_t pel_owner_in_hand(const Pel *pel, uint32_t owner) noexcept nogil:
+    """Those of a consumer that are not held back; 0 for a number not in use."""
+    if owner >= pel.owner_count or pel.owners[owner] is NULL:
+        return 0
+    return pel.owners[owner].count - pel.owners[owner].held
+
+
 # The NACK zone: the records without an owner, first come, first served, before all others in the order by time.
 cdef PelRecord *pel_insert_unowned(Pel *pel, StreamID id, uint64_t count) except NULL nogil    # the ID must be absent
 cdef int pel_disown(Pel *pel, PelRecord *record) except -1 nogil  # moves a record, owned or not, to the end of the zone

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
-from streamd.values.streams.group cimport Group
+from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport PelCursor, PelRecord
 from streamd.values.streams.stream cimport Stream
 
@@ -21,6 +21,8 @@ cdef class RuledGroup:
     cdef int64_t max_back_off_ms
     cdef double jitter                    # the part of it by which it varies, 0 to 1
     cdef uint64_t suspect                 # the delivery count from which on an entry is delivered alone
+    cdef int64_t max_pending              # entries in the hands of consumers, from which on `>` gets none; 0: no limit
+    cdef int64_t consumer_pending         # the same for each consumer
 
     cdef inline bint is_used_up(self, const PelRecord *record) noexcept nogil:
         """Whether a pending entry is not delivered again."""
@@ -32,9 +34,11 @@ cdef class RuledGroup:
 
     cdef int64_t ready_ms(self, const PelRecord *record) noexcept nogil     # Unix time from which on it may be claimed
     cdef bint is_held(self, const PelRecord *record, int64_t now_ms) noexcept nogil
+    cdef int64_t room_of(self, Consumer consumer) noexcept nogil    # how many new entries a consumer may get
 
 
 cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group)
+cdef int signal_room(Context ctx, bytes key) except -1      # an entry may have left the hands of a consumer
 cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group)
 
 

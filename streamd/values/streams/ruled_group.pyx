@@ -15,6 +15,10 @@ the same after a restart, on a replica that is promoted, and whoever claims.
 
 An entry without an owner was given back: it is not held back. XNACK FAIL makes the present time that of the last
 delivery, and leaves the entry with its owner.
+
+An entry is in the hands of its owner until it is acknowledged, given back or fails. Limits on how many are (MAXPENDING,
+CONSUMERPENDING) concern reads of new entries only. Whoever takes an entry out of the hands of a consumer calls
+signal_room.
 """
 
 cimport cython
@@ -24,9 +28,10 @@ from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.values.streams.delivery cimport idle_of
-from streamd.values.streams.group cimport Group
+from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport (
-    NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_next, pel_seek_oldest, pel_seek_time,
+    NO_OWNER, Pel, PelCursor, PelRecord, delivered_ms, pel_in_hand, pel_next, pel_owner_in_hand, pel_seek_oldest,
+    pel_seek_time,
 )
 from streamd.values.streams.stream cimport Stream
 
@@ -59,6 +64,15 @@ cdef class RuledGroup:
     cdef bint is_held(self, const PelRecord *record, int64_t now_ms) noexcept nogil:
         return self.back_off_ms != 0 and now_ms < self.ready_ms(record)
 
+    cdef int64_t room_of(self, Consumer consumer) noexcept nogil:
+        cdef Pel *pel = &self.group.pel
+        cdef int64_t room = INT64_MAX
+        if self.max_pending:
+            room = self.max_pending - <int64_t>(pel_in_hand(pel) - pel.unowned)
+        if self.consumer_pending:
+            room = min(room, self.consumer_pending - <int64_t>pel_owner_in_hand(pel, consumer.number))
+        return max(0, room)
+
 
 cdef inline double swing(StreamID id) noexcept nogil:
     """A number from -1 to 1 that looks random and is always the same for an ID."""
@@ -76,6 +90,13 @@ cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group):
     return None if rule is None else ruled_by(rule, key, stream, group)
 
 
+cdef int signal_room(Context ctx, bytes key) except -1:
+    """Run the readers again that wait for entries of a stream, if rules may have made them wait."""
+    if ctx.db.reserved is not None:
+        ctx.db.signal_ready(key)
+    return 0
+
+
 cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):
     """The group with that rule."""
     cdef RuledGroup ruled = RuledGroup.__new__(RuledGroup)
@@ -91,6 +112,8 @@ cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):
     ruled.max_back_off_ms = rule.max_back_off_ms
     ruled.jitter = rule.jitter / 100
     ruled.suspect = rule.isolate or UINT64_MAX
+    ruled.max_pending = rule.max_pending
+    ruled.consumer_pending = rule.consumer_pending
     return ruled
 
 

@@ -9,7 +9,7 @@ from streamd.core.question cimport Question
 @cython.final
 @cython.no_gc
 cdef class GroupQuestion(Question):
-    pass
+    cdef bytes group
 
 
-cdef Question stream_question(bytes group, bint claims)
+cdef Question stream_question(bytes group, bint claims, bint in_line)

@@ -18,14 +18,20 @@ __all__ = ["GroupQuestion"]
 cdef Question ANY_STREAM = Question(Stream)
 
 
-cdef Question stream_question(bytes group, bint claims):
-    """What XREAD (group: None) and XREADGROUP wait for. claims: pending entries, too, which an idle time may yield."""
+cdef Question stream_question(bytes group, bint claims, bint in_line):
+    """What XREAD (group: None) and XREADGROUP wait for.
+
+    claims   for pending entries, too, which an idle time may yield
+    in_line  its turn is after that of others that wait for the group; else it is asked whatever these get, since a rule
+             limits what each consumer has
+    """
     cdef GroupQuestion made
     if group is None:
         return ANY_STREAM
     made = GroupQuestion.__new__(GroupQuestion)
     made.value_class = Stream
-    made.line = group
+    made.group = group
+    made.line = group if in_line else None
     made.passes = claims
     return made
 
@@ -33,7 +39,7 @@ cdef Question stream_question(bytes group, bint claims):
 @cython.final
 @cython.no_gc
 cdef class GroupQuestion(Question):
-    """Whether the group named `line` has new entries."""
+    """Whether the group has new entries."""
 
     cdef bint is_met(self, object value, bint is_first) except -1:
         cdef Group group
@@ -41,11 +47,11 @@ cdef class GroupQuestion(Question):
         # out by itself.
         if is_first or type(value) is not Stream or self.passes:
             return True
-        group = (<Stream>value).groups.get(self.line)
+        group = (<Stream>value).groups.get(self.group)
         return group is None or (
             (<Stream>value).length and id_cmp((<Stream>value).last_live_id(), group.last_id) > 0
         )
 
     cdef bint lets_pass(self, object value) except -1:
-        cdef Group group = (<Stream>value).groups.get(self.line) if type(value) is Stream else None
+        cdef Group group = (<Stream>value).groups.get(self.group) if type(value) is Stream else None
         return group is not None and group.pel.unowned

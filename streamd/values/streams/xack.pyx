@@ -18,7 +18,7 @@ from streamd.values.streams.arguments cimport (
 from streamd.values.streams.dead_letters cimport move
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport NO_OWNER, PelRecord, pel_find
-from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
+from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled, signal_room
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
@@ -49,6 +49,7 @@ def xack(Context ctx not None, list args not None):
         ctx.dirty += <uint64_t>acknowledged
     if acknowledged:
         note_change(ctx, <bytes>args[1])
+        signal_room(ctx, <bytes>args[1])
     ctx.reply.integer(acknowledged)
 
 
@@ -85,6 +86,7 @@ def xackdel(Context ctx not None, list args not None):
         removed |= result == 1
         ctx.reply.integer(2 if result == 2 else 1)
         note_change(ctx, <bytes>args[1])
+        signal_room(ctx, <bytes>args[1])
     if removed:
         ctx.db.touched(<bytes>args[1])
         ctx.db.event(EVENT_STREAM, b"xdel", <bytes>args[1])

@@ -19,6 +19,7 @@ from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     argument, find_stream_for_write, id_text, new_stream, note_change, number_text,
 )
+from streamd.values.streams.ruled_group cimport signal_room
 from streamd.values.streams.stream cimport (
     ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, StreamNode, TrimRule,
     cursor_next, cursor_seek,
@@ -503,6 +504,8 @@ def xtrim(Context ctx not None, list args not None):
         ctx.dirty += <unsigned long long>removed
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xtrim", argument(args, 1))
+        if options.trim.policy == DELREF:
+            signal_room(ctx, argument(args, 1))
         if ctx.is_propagating and options.trim.approximate:
             propagate_exact(ctx, args, &options, stream, options.id)
     ctx.reply.integer(removed)

@@ -23,7 +23,7 @@ from streamd.values.streams.delivery cimport (
 from streamd.values.streams.entry_replies cimport write_entry
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.pel cimport NO_OWNER, PelCursor, PelRecord, pel_find, pel_next, pel_seek
-from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
+from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled, signal_room
 from streamd.values.streams.stream cimport Stream
 from streamd.values.streams.tiered_groups cimport (
     ARCHIVED, UNREAD, ArchivedPending, Whereabouts, archived_pending, propagate_archived,
@@ -176,6 +176,8 @@ def xclaim(Context ctx not None, list args not None):
         if outcome != CLAIM_LEFT:
             has_moved_on = False        # the ID is propagated with the claims
     reply.close_array(opened, claimed)
+    if ruled is not None:
+        signal_room(ctx, <bytes>args[1])        # of consumers that had these entries
     if has_moved_on:
         ctx.dirty += 1
         if ctx.is_propagating:
@@ -420,6 +422,8 @@ cdef int reply_autoclaimed(
             left -= 1
         record = pel_next(&walk)
     reply.close_array(opened, claimed)
+    if ruled is not None:
+        signal_room(ctx, stream_key)            # of consumers that had these entries
     insert_id(reply, body, make_id(0, 0) if record is NULL else record.id)
     reply.array_header(len(deleted) // <Py_ssize_t>sizeof(StreamID))
     for i in range(0, len(deleted), sizeof(StreamID)):

@@ -9,6 +9,7 @@ from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     DeleteOptions, argument, find_stream_for_write, ids_in, parse_delete, require_ids,
 )
+from streamd.values.streams.ruled_group cimport signal_room
 from streamd.values.streams.stream cimport DELREF, Stream
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, string
@@ -65,6 +66,8 @@ def xdelex(Context ctx not None, list args not None):
                 removed = True
                 ctx.dirty += 1
         ctx.reply.integer(result)
+    if forgot:
+        signal_room(ctx, argument(args, 1))
     if removed:
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))

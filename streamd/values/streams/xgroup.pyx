@@ -15,6 +15,7 @@ from streamd.values.streams.arguments cimport (
     find_stream_for_write, get_group, new_stream, note_change, parse_loose_id, reach_consumer,
 )
 from streamd.values.streams.group cimport Group, new_group
+from streamd.values.streams.ruled_group cimport signal_room
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.help import declare_help
@@ -189,6 +190,7 @@ def xgroup_delconsumer(Context ctx not None, list args not None):
     if pending >= 0:
         ctx.dirty += 1
         note_change(ctx, <bytes>args[2])
+        signal_room(ctx, <bytes>args[2])
         ctx.db.event(EVENT_STREAM, b"xgroup-delconsumer", <bytes>args[2])
     ctx.reply.integer(max(0, pending))
 

@@ -40,7 +40,7 @@ from streamd.values.streams.pel cimport (
     PelCursor, PelRecord, count_delivery, pel_next, pel_seek, pel_set_time,
 )
 from streamd.values.streams.ruled_group cimport (
-    ClaimWalk, RuledGroup, claim_walk_init, find_ruled, next_deliverable, next_ready_ms,
+    ClaimWalk, RuledGroup, claim_walk_init, find_ruled, next_deliverable, next_ready_ms, signal_room,
 )
 from streamd.values.streams.read_quota cimport (
     Quota, close_entries, has_enough_bytes, is_spent, open_entries, quota_init, share_of,
@@ -350,7 +350,7 @@ def xread(Context ctx not None, list args not None):
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:
-        wait(ctx, args, options, after, -1)
+        wait(ctx, args, options, after, -1, True)
     else:
         reply.null_array()
 
@@ -426,10 +426,12 @@ cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except 
     return 0
 
 
-cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after, int64_t ready_at_ms) except -1:
+cdef int wait(
+    Context ctx, list args, ReadOptions options, const StreamID *after, int64_t ready_at_ms, bint in_line
+) except -1:
     """Block the client until one of its keys is ready. `$` becomes the ID it stood for; `+` is resolved each time."""
     keys = args[options.first_key:options.first_key + options.key_count]
-    question = stream_question(options.group, ready_at_ms >= 0)
+    question = stream_question(options.group, ready_at_ms >= 0, in_line)
     again = with_fixed_ids(args, options, after)
     ctx.block_on(BlockRequest(keys, again, options.timeout_ms, question, ready_at_ms))
     return 0
@@ -493,6 +495,7 @@ def xreadgroup(Context ctx not None, list args not None):
     cdef Consumer consumer
     cdef GroupRead read
     cdef bint is_new
+    cdef bint in_line = True
     cdef size_t opened = 0
     cdef int64_t served = 0
     for i in range(n):
@@ -526,10 +529,11 @@ def xreadgroup(Context ctx not None, list args not None):
         name = <bytes>args[options.first_key + i]
         count_second_look(ctx, name, stream)
         consumer = reach_consumer(ctx, name, group, options.consumer, &is_new)
-        ruled = None
+        ruled = find_ruled(ctx, name, stream, group)
         if read.min_idle_ms >= 0:
-            ruled = find_ruled(ctx, name, stream, group)
             rules.append(ruled)
+        if ruled is not None and ruled.consumer_pending:
+            in_line = False
         if id_cmp(after[i], MAX_ID) != 0:
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
             read.min_idle_ms = -1
@@ -538,7 +542,7 @@ def xreadgroup(Context ctx not None, list args not None):
             served += 1
             open_stream(reply, name)
             reply_history(reply, stream, group, consumer, after[i], &read, part)
-        elif has_new(stream, group, part) or (
+        elif (has_new(stream, group, part) and room_of(ruled, consumer, &read)) or (
             read.min_idle_ms >= 0 and has_claimable(ctx, stream, group, ruled, &read)
         ):
             if served == 0:
@@ -552,7 +556,7 @@ def xreadgroup(Context ctx not None, list args not None):
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:
-        wait(ctx, args, options, after, -1 if read.min_idle_ms < 0 else next_claim_ms(groups, rules, &read))
+        wait(ctx, args, options, after, -1 if read.min_idle_ms < 0 else next_claim_ms(groups, rules, &read), in_line)
     else:
         reply.null_array()
 
@@ -625,6 +629,11 @@ cdef inline bint has_new(Stream stream, Group group, object part) except -1:
     if part is not None:
         return has_entries(stream, part, group.last_id)
     return stream.length > 0 and id_cmp(stream.last_live_id(), group.last_id) > 0
+
+
+cdef inline int64_t room_of(RuledGroup ruled, Consumer consumer, const GroupRead *read) noexcept:
+    """How many new entries a consumer may get, by the rule of its group. NOACK makes nothing pending."""
+    return INT64_MAX if ruled is None or read.no_ack else ruled.room_of(consumer)
 
 
 cdef bint has_claimable(Context ctx, Stream stream, Group group, RuledGroup ruled, const GroupRead *read) except -1:
@@ -704,21 +713,20 @@ cdef int reply_new(
     cdef StreamID after = group.last_id
     cdef bint with_idle = read.min_idle_ms >= 0
     cdef bint is_measured = read.quota.max_bytes != 0
-    cdef int64_t n = 0, claimed = 0
+    cdef int64_t n = 0, claimed = 0, most = read.count if read.count else INT64_MAX
     cdef int64_t length = <int64_t>stream.length
     cdef size_t opened = open_entries(reply, &read.quota, min(read.count, length) if read.count else length)
     if with_idle:
         n = claimed = reply_claimed(ctx, name, stream, group, ruled, consumer, read)
-    if part is not None and not read.is_alone:
-        delivery.now_ms, delivery.most, delivery.written = read.now_ms, read.count, n
+    if ruled is not None and most - n > room_of(ruled, consumer, read):
+        most = n + room_of(ruled, consumer, read)
+    if part is not None and not read.is_alone and n < most:
+        delivery.now_ms, delivery.most, delivery.written = read.now_ms, 0 if most == INT64_MAX else most, n
         delivery.no_ack, delivery.with_idle = read.no_ack, with_idle
         deliver_archived(ctx, name, stream, group, consumer, part, &read.quota, &delivery)
         n = delivery.written
         after = start_in_memory(part, group.last_id)
-    if (
-        (n < read.count or read.count == 0) and not read.is_alone
-        and stream.length and id_cmp(stream.last_live_id(), after) > 0
-    ):
+    if n < most and not read.is_alone and stream.length and id_cmp(stream.last_live_id(), after) > 0:
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
         while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and cursor_next(&cursor):
@@ -733,7 +741,7 @@ cdef int reply_new(
                 if now is not None:
                     propagate_pending(ctx, name, group, consumer.name, id_text(cursor.id), now, 1, last_id)
             n += 1
-            if n == read.count:
+            if n == most:
                 break
     if now is not None and n > claimed:
         propagate_position(ctx, name, group)
@@ -804,6 +812,8 @@ cdef int64_t reply_claimed(
         free(claimed)
     if used_up:
         move_all(ctx, ruled, used_up)
+    if n and ruled is not None:
+        signal_room(ctx, name)      # of consumers that had these entries
     return n
 
 
