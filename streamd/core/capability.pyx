@@ -174,7 +174,7 @@ cdef class Capability:
         return 0
 
     def metric_samples(self):
-        """What the port of metrics shows beside INFO: metrics, each with its samples, labels and value (observe/metrics)."""
+        """Metrics for the metrics port in addition to INFO, with samples, labels and values (observe/metrics)."""
         return ()
 
     cpdef long long memory(self) except -1:

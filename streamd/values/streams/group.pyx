@@ -36,8 +36,9 @@ UNOWNED_MARK = b"-1"
 placeholder consumer (Group.free_name) with this min-idle-time. Redis treats it as 0 and never writes it itself."""
 
 ARCHIVED_MARK = b"-2"
-"""The min-idle-time of claims, in files and for replicas, of entries that are pending and not in memory, since they were
-delivered from the archive. Redis treats it as 0, and such an entry as deleted."""
+"""The min-idle-time of claims, in files and for replicas, of entries that are pending and not in memory.
+
+They were delivered from the archive. Redis treats it as 0, and such an entry as deleted."""
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
