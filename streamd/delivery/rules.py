@@ -215,6 +215,8 @@ class StreamRule:
     def check(self) -> StreamRule:
         """The rule; CommandError if its options contradict each other."""
         check_needs(self)
+        if self.unique and self.unique == self.due:
+            raise CommandError("ERR UNIQUE must not be the field of DUE")
         if self.retain and not (self.length or self.max_bytes or self.age_ms or self.acked):
             raise CommandError("ERR RETAIN needs LENGTH, BYTES, AGE or ACKED")
         if self.keep_references and self.delete_references:

@@ -149,6 +149,42 @@ def test_a_later_entry_replaces_the_waiting_one() -> None:
     assert run(stage.ctx, "STREAMD.STREAM", "GET", "later")[b"replaced"] == 1
 
 
+def test_what_was_replaced_while_nothing_might_change_does_not_move() -> None:
+    stage = Stage("FEEDS jobs DUE due UNIQUE user")
+    first = stage.add("due", START_MS + 200, "user", 7, "n", 1)
+    stage.at(0)
+    stage.add("due", START_MS + 100, "user", 7, "n", 2)
+    stage.delays.follow_all(stage.ctx, False)  # as on a replica
+    assert len(stage.entries("later")) == 2
+    assert stage.at(100)[0] == [b"XDEL", b"later", first.encode()]
+    stage.at(200)
+    assert [fields[-1] for fields in stage.entries("jobs")] == [b"2"]
+
+
+def test_an_id_that_was_given_anew_is_not_that_of_a_replaced_entry() -> None:
+    stage = Stage("FEEDS jobs DUE due UNIQUE user")
+    stage.add("due", START_MS + 200, "user", 7, "n", 1, id="5-0")
+    stage.add("due", START_MS + 200, "user", 7, "n", 2, id="6-0")
+    stage.delays.follow_all(stage.ctx, False)
+    run(stage.ctx, "XTRIM", "later", "MAXLEN", 0)
+    run(stage.ctx, "XSETID", "later", "1-0")
+    stage.add("due", START_MS + 200, "user", 8, "n", 3, id="5-0")
+    stage.add("due", START_MS + 200, "user", 9, "n", 4, id="6-0")
+    assert stage.at(0) == []
+    assert [fields[-1] for fields in stage.entries("later")] == [b"3", b"4"]
+
+
+def test_values_of_cancelled_entries_are_forgotten() -> None:
+    stage = Stage("FEEDS jobs DUE due UNIQUE user")
+    for number in range(3000):
+        id = stage.add("due", START_MS + number + 1, "user", number)
+        stage.at(number)
+        run(stage.ctx, "XDEL", "later", id)
+        stage.at(number + 1)
+    assert len(stage.delays.waiting.latest) < 1100
+    assert stage.entries("jobs") == []
+
+
 def test_an_entry_expires_for_all_groups() -> None:
     stage = Stage("EXPIRES until")
     run(stage.ctx, "XGROUP", "CREATE", "later", "g", "0", "MKSTREAM")
@@ -178,6 +214,7 @@ def test_what_has_expired_does_not_move() -> None:
         ("FEEDS jobs", "ERR FEEDS needs DUE"),
         ("DUE due", "ERR DUE needs FEEDS"),
         ("UNIQUE f", "ERR UNIQUE needs FEEDS"),
+        ("FEEDS jobs DUE f UNIQUE f", "ERR UNIQUE must not be the field of DUE"),
         ("FEEDS new DUE due", "ERR FEEDS 'new' leads back to 'new'"),
         ("FEEDS later DUE due", "ERR FEEDS 'later' leads back to 'new'"),
     ],

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.commands.handler import START_MS, HandlerContext, make_context, run, set_time
 from support.commands.observed import run_observed as observe
+from support.servers import eventually
 
+import streamd.embedded
 from streamd.delivery.options import DISTANT_MS, table_of
 from streamd.delivery.rules import (
     GroupRule,
@@ -154,6 +156,34 @@ def test_the_page_has_the_table_of_options() -> None:
     assert table_of(StreamRule) in page
 
 
+def test_the_server_parses_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+
+    def parse(text: bytes) -> Rules:
+        parsed.append(text)
+        return parse_rules(text)
+
+    monkeypatch.setattr("streamd.values.streams.stream_rules.parse_rules", parse)
+    with streamd.embedded.start(hz=100) as server, server.client() as client:
+        client.execute_command("STREAMD.GROUP", "SET", "s", "g", "ISOLATE", 5)
+        client.set("bad", "")
+        client.rename("bad", RULES_OF_S + b"x")  # the rules of no stream
+        eventually(lambda: len(parsed) > 0)
+        client.set("tick", "", px=1500)
+        eventually(lambda: not client.exists("tick"))
+        client.execute_command("STREAMD.STREAM", "SET", "s", "RETAIN", "LENGTH", 1)
+        client.xadd("s", {"n": 1})
+        client.xadd("s", {"n": 2})
+        eventually(lambda: client.xlen("s") == 1)
+        client.execute_command("STREAMD.STREAM", "UNSET", "s")
+        client.set("tick", "", px=1500)
+        eventually(lambda: not client.exists("tick"))
+        client.xadd("s", {"n": 3})
+        assert client.xlen("s") == 2
+    group = b"GROUP g ISOLATE 5"
+    assert [text for text in parsed if text] == [group, b"STREAM RETAIN LENGTH 1\n" + group, group]
+
+
 # --- Retention ---------------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +205,19 @@ def test_length_and_age_keep_the_newest_entries(ctx: HandlerContext) -> None:
     assert shown[b"trimmed-bytes"] > 0
     by_reason = trimmed_of(ctx).by_reason
     assert (by_reason["length"].entries, by_reason["age"].entries) == (4, 5)
+
+
+@pytest.mark.parametrize("options", ["RETAIN AGE 1000", "RETAIN ACKED ATMOST 1000"])
+def test_ids_of_64_bits_are_not_old(ctx: HandlerContext, options: str) -> None:
+    for ms in (2**63 - 1, 2**63, 2**64 - 1):
+        run(ctx, "XADD", "s", f"{ms}-0", "f", "v")
+    set_rule(ctx, options)
+    set_time(ctx, 500)
+    trim(ctx)
+    assert len(ids(ctx)) == 12
+    set_time(ctx, START_MS)
+    trim(ctx)
+    assert ids(ctx) == [2**63 - 1, 2**63, 2**64 - 1]
 
 
 def test_bytes_keeps_the_newest_node(ctx: HandlerContext) -> None:

@@ -14,13 +14,13 @@ from streamd.values.streams.stream cimport Stream
 cdef class Delays:
     cdef bytes key                         # of the stream
     cdef readonly bytes target             # where entries move to; empty: they do not
-    cdef DueIndex waiting                  # when they move; None: they do not
+    cdef readonly DueIndex waiting         # when they move; None: they do not
     cdef DueIndex expiring                 # when they expire; None: they do not
     cdef uint64_t unreadable               # entries whose time is not a number, as last shown
     cdef int64_t retry_ms                  # Unix time before which nothing is moved, since that was impossible
 
     cdef bint follow(self, Context ctx, Stream stream, long long until_us, bint may_act, int *budget) except -1
-    cdef int delete_superseded(self, Context ctx, Stream stream, list ids) except -1
+    cdef int delete_superseded(self, Context ctx, Stream stream) except -1
     cdef bint expire(self, Context ctx, Stream stream, int *budget) except -1
     cdef bint move_due(self, Context ctx, Stream stream, long long until_us, int *budget) except -1
     cdef int note_unreadable(self, Context ctx) except -1

@@ -32,6 +32,7 @@ __all__ = ["Delays"]
 
 cdef enum:
     STEP = 16                  # moves between two looks at the clock
+    MOST_REPLACED = 1000       # entries that are deleted at once because later ones have replaced them
     RETRY_MS = 1000            # after a move that was impossible
 
 
@@ -47,12 +48,12 @@ cdef class Delays:
         if rule.expires:
             self.expiring = DueIndex(rule.expires, b"", False)
 
-    def follow_all(self, Context ctx not None):
+    def follow_all(self, Context ctx not None, bint may_act=True):
         """Do all that is to be done now, as one unit; for tests."""
         cdef int budget = 1_000_000
         cdef object stream = ctx.db.peek(self.key)
         if stream is not None:
-            while self.follow(ctx, stream, INT64_MAX, True, &budget):
+            while self.follow(ctx, stream, INT64_MAX, may_act, &budget):
                 pass
             self.check_invariants()
 
@@ -68,14 +69,14 @@ cdef class Delays:
         may_act  whether entries may be deleted and moved: not on a replica
         budget   how many changes are allowed; those that were made are subtracted
         """
-        cdef list superseded = []
         cdef bint has_more = False
         if self.expiring is not None:
-            has_more = not self.expiring.catch_up(stream, until_us, superseded)
+            has_more = not self.expiring.catch_up(stream, until_us)
         if self.waiting is not None and not has_more:
-            has_more = not self.waiting.catch_up(stream, until_us, superseded)
-            if superseded and may_act:
-                self.delete_superseded(ctx, stream, superseded)
+            has_more = not self.waiting.catch_up(stream, until_us)
+            if self.waiting.superseded and may_act:
+                self.delete_superseded(ctx, stream)
+                has_more = has_more or len(self.waiting.superseded) > 0
         if has_more:
             return True
         self.note_unreadable(ctx)
@@ -85,13 +86,15 @@ cdef class Delays:
             return True
         return self.waiting is not None and self.move_due(ctx, stream, until_us, budget)
 
-    cdef int delete_superseded(self, Context ctx, Stream stream, list ids) except -1:
-        """Delete waiting entries that a later one has replaced."""
+    cdef int delete_superseded(self, Context ctx, Stream stream) except -1:
+        """Delete waiting entries that a later one has replaced, a slice of them."""
         cdef list effect = [b"XDEL", self.key]
         cdef StreamID id
+        cdef list ids = self.waiting.superseded[-MOST_REPLACED:]
+        del self.waiting.superseded[-MOST_REPLACED:]
         for ms, seq in ids:
             id = make_id(ms, seq)
-            if stream.remove(id):
+            if self.waiting.is_replaced(id) and stream.remove(id):
                 effect.append(id_text(id))
         if len(effect) > 2:
             progress_of(ctx, self.key).replaced += len(effect) - 2

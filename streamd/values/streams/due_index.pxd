@@ -32,15 +32,17 @@ cdef class DueIndex:
     cdef Stream stream                     # that the index is of; None: it has to be built
     cdef StreamID seen                     # entries up to here are in the index
     cdef bytes value                       # of `unique`, in the entry that was looked at; None: it has none
-    cdef dict latest                       # by value of `unique`: the ID of the last entry, (ms, seq)
+    cdef readonly dict latest              # by value of `unique`: the ID of the last entry, (ms, seq)
+    cdef list superseded                   # IDs, (ms, seq), of entries before those, which have still to be deleted
     cdef readonly uint64_t unreadable      # entries whose time is not a number; they are never due
     cdef uint64_t timeless                 # entries that are never due because they have no time
 
     cdef int clear(self) except -1
-    cdef bint catch_up(self, Stream stream, long long until_us, list superseded) except -1     # False: there is more
-    cdef int read(self, StreamCursor *cursor, list superseded) except -1
+    cdef bint catch_up(self, Stream stream, long long until_us) except -1     # False: there is more
+    cdef int read(self, StreamCursor *cursor) except -1
     cdef Timing look(self, StreamCursor *cursor, int64_t *at_ms) except *
     cdef bint find_due(self, int64_t now_ms, StreamCursor *cursor, bint *is_superseded) except -1
+    cdef bint is_replaced(self, StreamID id) except -1
     cdef bint is_latest(self, StreamID id) except -1
     cdef int take(self) except -1
     cdef int push(self, Due due) except -1

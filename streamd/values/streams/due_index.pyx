@@ -2,22 +2,24 @@
 """DueIndex: the entries of a stream by the time in one of their fields.
 
     heap    the earliest first, then by ID; 24 bytes for each entry
+    latest  with `unique`, the ID of the last entry by value; some 200 bytes and the value for each
 
 Nothing tells the index what happens to the stream. It reads the entries above the last one that it has seen
 (`catch_up`), and looks an entry up when it is due (`find_due`): those that were deleted meanwhile are skipped. So it
 follows a stream whatever changes that, and one that was loaded, copied or replaced is read from its beginning, as is
-one of which the heap has more than twice as many entries as are left. All in slices: nothing here takes longer than the
-caller wants.
+one of which anything here has more than twice as many entries as are left. All in slices: nothing here takes longer
+than the caller wants.
 
 The time is a whole number, Unix time in ms, as XADD has got it; anything else is unreadable, and the entry is never
 due.
 
-With `unique`, only the last entry that has a value of that field counts; `superseded` gets the IDs of those before it.
+With `unique`, only the last entry that has a value of that field counts; `superseded` has the IDs of those before it,
+until they may be deleted.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint8_t, uint64_t
 
 from streamd.core.clock cimport monotonic_us
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
@@ -60,6 +62,7 @@ cdef class DueIndex:
         self.unique = unique
         self.always = always
         self.latest = {}
+        self.superseded = []
 
     def __dealloc__(self):
         free(self.heap)
@@ -72,16 +75,21 @@ cdef class DueIndex:
         self.unreadable = self.timeless = 0
         self.seen = make_id(0, 0)
         self.latest = {}
+        self.superseded = []
         return 0
 
     # --- Reading the stream -------------------------------------------------------------------------------------------
 
-    cdef bint catch_up(self, Stream stream, long long until_us, list superseded) except -1:
+    cdef bint catch_up(self, Stream stream, long long until_us) except -1:
         """Read the new entries; returns whether that was possible before the monotonic time `until_us`."""
         cdef StreamCursor cursor
         cdef StreamID first
         cdef int steps = 0
-        if stream is not self.stream or id_cmp(stream.last_id, self.seen) < 0 or self.count > 2 * stream.length + SLACK:
+        cdef uint64_t most = 2 * stream.length + SLACK
+        if (
+            stream is not self.stream or id_cmp(stream.last_id, self.seen) < 0 or self.count > most
+            or <size_t>len(self.latest) > most or <size_t>len(self.superseded) > most
+        ):
             self.clear()
             self.stream = stream
         first = self.seen
@@ -89,7 +97,7 @@ cdef class DueIndex:
             return True
         cursor_seek(stream, &cursor, first, make_id(UINT64_MAX, UINT64_MAX), False)
         while cursor_next(&cursor):
-            self.read(&cursor, superseded)
+            self.read(&cursor)
             steps += 1
             if steps % STEP == 0 and monotonic_us() >= until_us:
                 return False
@@ -98,7 +106,7 @@ cdef class DueIndex:
             return False
         return True
 
-    cdef int read(self, StreamCursor *cursor, list superseded) except -1:
+    cdef int read(self, StreamCursor *cursor) except -1:
         """Take in one entry."""
         cdef Due due
         cdef Timing timing
@@ -114,7 +122,7 @@ cdef class DueIndex:
         if self.value is not None:
             before = self.latest.get(self.value)
             if before is not None:
-                superseded.append(before)
+                self.superseded.append(before)
             self.latest[self.value] = (due.id.ms, due.id.seq)
         return 0
 
@@ -154,6 +162,15 @@ cdef class DueIndex:
                     return True
             self.pop()             # it was deleted, and perhaps another entry has got its ID
         return False
+
+    cdef bint is_replaced(self, StreamID id) except -1:
+        """Whether the entry with an ID waits, and a later one has its value of `unique`."""
+        cdef StreamCursor cursor
+        cdef int64_t at_ms
+        return (
+            cursor_find(self.stream, &cursor, id) and self.look(&cursor, &at_ms) == IS_TIMED
+            and self.value is not None and not self.is_latest(id)
+        )
 
     cdef bint is_latest(self, StreamID id) except -1:
         """Whether no later entry has the value of the one that was looked at."""

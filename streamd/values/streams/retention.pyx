@@ -37,6 +37,11 @@ cdef enum:
     SLICE_DELREF = 500         # ... which are looked for in all groups, one by one
 
 
+cdef inline bint is_older(StreamID id, int64_t cutoff_ms) noexcept nogil:
+    """Whether the milliseconds of an ID, of which there are 64 bits, are before a time."""
+    return cutoff_ms > 0 and id.ms < <uint64_t>cutoff_ms
+
+
 @cython.final
 cdef class Retention:
     """The part of a StreamRule that begins with RETAIN."""
@@ -99,13 +104,13 @@ cdef class Retention:
 
     cdef Reason reason_for(self, Context ctx, StreamID last, StreamID barrier, uint64_t left) noexcept nogil:
         """Why entries up to `last` go, but for BYTES; `left` entries are after them."""
-        if self.at_most_ms and <int64_t>last.ms < ctx.now_ms - self.at_most_ms:
+        if self.at_most_ms and is_older(last, ctx.now_ms - self.at_most_ms):
             return BY_ATMOST
         if id_cmp(last, barrier) >= 0:
             return BY_NONE
         if self.length and left >= self.length:
             return BY_LENGTH
-        if self.age_ms and <int64_t>last.ms < ctx.now_ms - self.age_ms:
+        if self.age_ms and is_older(last, ctx.now_ms - self.age_ms):
             return BY_AGE
         if self.acked and not self.length and not self.age_ms and not self.max_bytes:
             return BY_ACKED

@@ -45,7 +45,6 @@ cdef enum:
 cdef class RuledStream:
     """A stream that has a rule of its own.
 
-    text       the string of rules as it was read
     rule       the StreamRule in it
     is_marked  it is in the list of those to be looked at
     is_exact   ... to the last entry, not only for whole nodes
@@ -53,7 +52,6 @@ cdef class RuledStream:
 
     cdef Database db
     cdef bytes key
-    cdef bytes text
     cdef object rule
     cdef Delays delays                     # None: no entry has a time
     cdef Retention retention               # None: its entries are kept
@@ -69,6 +67,7 @@ cdef class StreamRules(Capability):
     """The streams with rules, and what is to be done for them.
 
     streams       by database: by key
+    texts         by database: the string of rules as it was read, by its key; None: it is none
     marked        RuledStream: those to be looked at, first come, first served
     timed         RuledStream: those with delays
     timer         rings when the next entry is due, at timer_ms (Unix time; 0: there is none)
@@ -92,6 +91,7 @@ cdef class StreamRules(Capability):
 
     cdef object host
     cdef list streams
+    cdef list texts
     cdef list marked
     cdef list timed
     cdef object timer
@@ -104,6 +104,7 @@ cdef class StreamRules(Capability):
     def __init__(self, host):
         self.host = host
         self.streams = [{} for _ in host.databases]
+        self.texts = [{} for _ in host.databases]
         self.marked = []
         self.timed = []
 
@@ -123,20 +124,23 @@ cdef class StreamRules(Capability):
         cdef Dispatcher dispatcher = self.host.dispatcher
         cdef Context ctx = dispatcher.context
         cdef Database db
-        cdef dict known, found
+        cdef dict known, found, texts
         cdef RuledStream ruled
         cdef bint has_any = False
         self.is_stale = False
         for db in self.host.databases:
             known = self.streams[db.index]
+            texts = {}
             if not known and not db.reserved:
+                self.texts[db.index] = texts
                 continue
             found = {}
             for rules_key in db.reserved or ():
-                ruled = self.learn(db, rules_key, known)
+                ruled = self.learn(db, rules_key, known, texts)
                 if ruled is not None:
                     found[ruled.key] = ruled
             self.streams[db.index] = found
+            self.texts[db.index] = texts
             for key in known.keys() - found.keys():
                 trimmed_of(ctx).by_stream.pop((db.index, key), None)
                 all_progress(ctx).forget(db.index, key)
@@ -147,16 +151,20 @@ cdef class StreamRules(Capability):
         dispatcher.key_changes.observe(self, has_any)
         return 0
 
-    cdef RuledStream learn(self, Database db, bytes rules_key, dict known):
-        """The stream that a string is about, if that gives it a rule of its own."""
+    cdef RuledStream learn(self, Database db, bytes rules_key, dict known, dict texts):
+        """The stream that a string is about, if that gives it a rule of its own; `texts` gets the string."""
         cdef bytes key = stream_of_rules(rules_key)
         cdef RuledStream ruled = known.get(key)
         cdef object value = db.peek(rules_key)
         if key is None or type(value) is not bytes:
+            texts[rules_key] = None
             return None
-        if ruled is not None and ruled.text == value:
+        text = (<dict>self.texts[db.index]).get(rules_key)
+        if text == value:
+            texts[rules_key] = text
             return ruled
         text = bytes(memoryview(value))       # a copy to keep: APPEND changes a string in place
+        texts[rules_key] = text
         try:
             rule = parse_rules(text).stream
         except ValueError:
@@ -174,7 +182,6 @@ cdef class StreamRules(Capability):
                 ruled.delays = Delays(key, rule)
             ruled.is_exact = True
             self.mark(ruled)
-        ruled.text = text
         return ruled
 
     # --- What has changed ---------------------------------------------------------------------------------------------
@@ -213,10 +220,10 @@ cdef class StreamRules(Capability):
         return 0
 
     def cron(self, long long now_ms):
-        """Notice a first rule, and go on with what was held back."""
+        """Notice strings that have come, which no observer saw, and go on with what was held back."""
         cdef Database db
         for db in self.host.databases:
-            if db.reserved and not self.streams[db.index]:
+            if len(db.reserved or ()) != len(<dict>self.texts[db.index]):
                 self.is_stale = True
         if self.is_stale or self.marked:
             self.schedule()
