@@ -13,12 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from streamd.sockets.poller import EventSet
+from streamd.sockets.poller import BROKEN_EVENT, EventSet
 
 __all__ = ["ServerLoop"]
-
-BROKEN = 4
-"""As poller.pxd has it; whoever waits for anything is to see it."""
 
 BOTH = selectors.EVENT_READ | selectors.EVENT_WRITE
 
@@ -72,7 +69,7 @@ class EventSelector(selectors.BaseSelector, Mapping[Any, selectors.SelectorKey])
         for fd, events in self.events.wait(self._loop, timeout):
             key = self._keys.get(fd)
             if key is not None:
-                found.append((key, (BOTH if events & BROKEN else events) & key.events))
+                found.append((key, (BOTH if events & BROKEN_EVENT else events) & key.events))
         return found
 
     def close(self) -> None:

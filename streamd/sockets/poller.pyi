@@ -6,6 +6,8 @@ from typing_extensions import disjoint_base
 
 from streamd.core.client import ClientHost
 
+BROKEN_EVENT: int
+
 def is_supported() -> bool: ...
 
 @disjoint_base

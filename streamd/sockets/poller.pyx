@@ -31,7 +31,9 @@ from streamd.heap cimport free, malloc
 
 import os
 
-__all__ = ["EventSet", "Poller", "Watched", "is_supported"]
+__all__ = ["BROKEN_EVENT", "EventSet", "Poller", "Watched", "is_supported"]
+
+BROKEN_EVENT = <int>BROKEN
 
 cdef extern from *:
     """
@@ -120,6 +122,9 @@ cdef OSError last_error():
     return OSError(errno, os.strerror(errno))
 
 
+cdef double FAR_S = 1e12            # later than any deadline; times are counted in microseconds
+
+
 cdef inline void *owner_of(int fd) noexcept:
     """That of a descriptor of the loop; a Watched, which is an address, has no lowest bit."""
     return <void *>((<uintptr_t>fd << 1) | 1)
@@ -183,9 +188,9 @@ cdef class EventSet:
         cdef uintptr_t owner
         cdef int i
         self.is_handling = True
-        for poller in self.pollers:
-            poller.host.events_begin()
         try:
+            for poller in self.pollers:
+                poller.host.events_begin()
             for i in range(count):
                 owner = <uintptr_t>self.happenings[i].owner
                 if owner & 1:
@@ -203,10 +208,12 @@ cdef class EventSet:
                         watched.failed(error)
         finally:
             self.is_handling = False
-            for poller in self.pollers:
-                poller.host.events_end()
-            if self.gone:
-                self.gone.clear()
+            try:
+                for poller in self.pollers:
+                    poller.host.events_end()
+            finally:
+                if self.gone:
+                    self.gone.clear()
             for i in range(len(self.pollers) - 1, -1, -1):
                 (<Poller>self.pollers[i]).close_if_empty()
         return found
@@ -228,7 +235,7 @@ cdef class EventSet:
         cdef int count
         self.deadline_us = -1
         if timeout is not None:
-            left = <long long>(timeout * 1e6)
+            left = <long long>(min(timeout, FAR_S) * 1e6)
             self.deadline_us = monotonic_us() + left
         while True:
             count = self.take(-1 if self.deadline_us < 0 else <int>min((left + 999) // 1000, INT_MAX))
@@ -251,7 +258,7 @@ cdef class EventSet:
 
     def wait_until(self, double when):
         """A timer of the loop has been set: `wait` returns at that time, at the latest."""
-        cdef long long us = <long long>(when * 1e6)
+        cdef long long us = <long long>(min(when, FAR_S) * 1e6)
         if self.deadline_us < 0 or us < self.deadline_us:
             self.deadline_us = us
 

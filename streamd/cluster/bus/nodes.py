@@ -160,9 +160,8 @@ class State:
         self.damaged_count = 0  # packets that were dropped
         self.must_save = False  # nodes.conf is out of date
         self.must_sync = False  # and losing it would break a promise
-        self.sync_due_ms = (
-            0  # when it must be synced at the latest, since owners of slots have changed; 0: they have not
-        )
+        # When it must be synced at the latest, since owners of slots have changed; 0: they have not.
+        self.sync_due_ms = 0
         self.must_judge = False  # whether the cluster serves may have changed
         self.is_paused = False  # writes are paused: a replica of this primary is taking over
         self.left_slots = 0  # slots that have left the shard of this node, not reported yet

@@ -32,7 +32,8 @@ class Outbox:
         first: list[Action] = []
         if state.must_save:
             first.append(Save(format_state(state), state.must_sync))
-            state.sync_due_ms *= not state.must_sync
+            if state.must_sync:
+                state.sync_due_ms = 0
             state.must_save = state.must_sync = False
         if state.left_slots:
             first.append(SlotsLeft(slots_of(state.left_slots)))

@@ -132,7 +132,7 @@ cdef long long expiry_of(Context ctx, bytes name) except? -3:
 
 
 cdef long long seconds(long long ms) noexcept:
-    return (ms + 500) // 1000
+    return ms // 1000 + (ms % 1000 >= 500)
 
 
 @command(
