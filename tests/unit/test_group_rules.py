@@ -599,6 +599,35 @@ def test_redrive_of_one_or_some(moved: HandlerContext) -> None:
     assert run(moved, "XLEN", "dead") == 2
 
 
+def test_redrive_of_a_repeated_id_gives_it_back_once(moved: HandlerContext) -> None:
+    letter = run(moved, "XRANGE", "dead", "-", "+")[1][0]
+    effects = run_observed(moved, ["STREAMD.REDRIVE", "s", "g", "dead", "TO", "t", "ID", *[letter.decode()] * 3])
+    assert [effect[0] for effect in effects] == [b"XADD", b"XDEL"]
+    assert run(moved, "XLEN", "t") == 1
+
+
+def test_redrive_passes_over_the_letters_of_other_groups(moved: HandlerContext) -> None:
+    letters = run(moved, "XRANGE", "dead", "-", "+")
+    run(moved, "DEL", "dead")
+    for number in range(1, 101):
+        run(moved, "XADD", "dead", f"{number}-0", "f", "of another hand")
+    for number, (_, fields) in enumerate(letters):
+        run(moved, "XADD", "dead", f"{2**64 - 1}-{2**64 - 2 + number}", *fields)
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "COUNT", 1) == 1
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "TO", "t", "COUNT", 2) == 1
+    assert run(moved, "XLEN", "dead") == 100
+
+
+def test_redrive_looks_at_so_many_letters_only(moved: HandlerContext) -> None:
+    ((_, fields), _) = run(moved, "XRANGE", "dead", "-", "+")
+    run(moved, "DEL", "dead")
+    for number in range(1, 100_001):
+        run(moved, "XADD", "dead", f"{number}-0", "f", "")
+    run(moved, "XADD", "dead", "100001-0", *fields)
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead") == 0
+    assert run(moved, "STREAMD.REDRIVE", "s", "g", "dead", "ID", "100001-0") == 1
+
+
 def test_redrive_is_for_the_group_that_a_letter_comes_from(moved: HandlerContext) -> None:
     run(moved, "XGROUP", "CREATE", "s", "other", "0")
     run(moved, "XGROUP", "CREATE", "t", "g", "0", "MKSTREAM")

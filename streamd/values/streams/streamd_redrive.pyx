@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t
 
 from streamd.core.args cimport is_word, parse_id, parse_int64
 from streamd.core.context cimport Context
-from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
 from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     argument, find_group, find_stream_for_write, hold_effects, id_text, ids_in, no_such_key_or_group, note_change,
@@ -37,7 +37,8 @@ __all__ = []
 cdef enum:
     DEFAULT_COUNT = 100
     MOST_COUNT = 1000
-    LOOKED_AT = 10             # entries of the dead-letter stream, for each that may be redriven
+    AT_A_TIME = 32             # letters that are held as Python values
+    MOST_LOOKED_AT = 100_000   # letters that one request looks at, those of other groups among them
 
 
 def find_target(list args not None):
@@ -57,7 +58,7 @@ def find_target(list args not None):
         KeysAfter(b"TO", start=4, flags="RW insert incomplete", find=find_target),
     ),
     since="0.2.0", summary="Gives dead letters back to the consumer group that they come from.",
-    complexity="O(N log M) with N the dead letters looked at, ten times COUNT at most, and M the pending entries.",
+    complexity="O(N log M) with N the dead letters looked at, 100000 at most, and M the pending entries.",
     args=(
         key(), string("group"), key("dead-letter-key", spec=1), optional(key("target", spec=2, token="TO")),
         optional(oneof("which", integer("count", "COUNT"), multiple(string("id", "ID")))),
@@ -68,11 +69,10 @@ def streamd_redrive(Context ctx not None, list args not None):
     cdef Group group = find_group(stream, argument(args, 2))
     cdef Stream dead = find_stream_for_write(ctx, argument(args, 3))
     cdef Py_ssize_t argc = PyList_GET_SIZE(args)
-    cdef Py_ssize_t i = 4, at
+    cdef Py_ssize_t i = 4
     cdef long long count = DEFAULT_COUNT
     cdef int64_t redriven = 0
     cdef bytes target = None, ids = None
-    cdef StreamID id
     if group is None:
         no_such_key_or_group(argument(args, 1), argument(args, 2))
     while i < argc:
@@ -95,16 +95,7 @@ def streamd_redrive(Context ctx not None, list args not None):
     if target is not None:
         find_stream_for_write(ctx, target)      # nothing is done if it is of another type
     hold_effects(ctx)
-    letters = []
-    if dead is not None and ids is None:
-        letters = dead.range(count=count * LOOKED_AT)
-    elif dead is not None:
-        for at in range(count):
-            id = ids_in(ids)[at]
-            letters += dead.range((id.ms, id.seq), (id.ms, id.seq))
-    for (ms, seq), pairs in letters:
-        if redriven == count:
-            break
+    for (ms, seq), pairs in letters_of(dead, ids, count):
         try:
             redriven += redrive(ctx, args, stream, group, dead, target, make_id(ms, seq), pairs)
         except CommandError:
@@ -112,7 +103,31 @@ def streamd_redrive(Context ctx not None, list args not None):
             if redriven == 0:
                 raise
             break
+        if redriven == count:
+            break
     ctx.reply.integer(redriven)
+
+
+def letters_of(Stream dead, bytes ids, Py_ssize_t count):
+    """The letters with these `count` IDs, or from the first one on; one that was deleted is not found again."""
+    cdef StreamID id = make_id(0, 0)
+    cdef Py_ssize_t at
+    if dead is None:
+        return
+    if ids is not None:
+        for at in range(count):
+            id = ids_in(ids)[at]
+            yield from dead.range((id.ms, id.seq), (id.ms, id.seq))
+        return
+    for _ in range(MOST_LOOKED_AT // AT_A_TIME):
+        letters = dead.range((id.ms, id.seq), count=AT_A_TIME)
+        yield from letters
+        if len(letters) < AT_A_TIME:
+            return
+        ms, seq = letters[AT_A_TIME - 1][0]
+        id = make_id(ms, seq)
+        if not id_increment(&id):
+            return
 
 
 cdef bint redrive(
