@@ -84,16 +84,21 @@ class RoutedConnection(Connection):
         return reply
 
     def pipeline(self, requests: Sequence[Request], *, raise_errors: bool = True) -> list[Reply]:
-        parts = [self._parts_of(request) for request in requests]
+        names = [as_bytes(request[0]).decode().upper() for request in requests]
+        parts = [self._parts_of(name, request) for name, request in zip(names, requests, strict=True)]
         sent: dict[Address, list[Request]] = {}
         for node, request in (part for each in parts for part in each):
             sent.setdefault(node, []).append(request)
-        for node, own in sent.items():
-            self._node(node).send_all(own)
-        replies = {node: iter(self._node(node).replies(len(own), raise_errors=False)) for node, own in sent.items()}
+        try:
+            for node, own in sent.items():
+                self._node(node).send_all(own)
+            replies = {node: iter(self._node(node).replies(len(own), raise_errors=False)) for node, own in sent.items()}
+        except BaseException:
+            self.close()  # replies of other nodes may be outstanding
+            raise
         found = [
-            self._joined(request, [(node, next(replies[node])) for node, _ in each])
-            for request, each in zip(requests, parts, strict=True)
+            self._joined(name, [(node, next(replies[node])) for node, _ in each])
+            for name, each in zip(names, parts, strict=True)
         ]
         if raise_errors:
             for each in found:
@@ -110,9 +115,8 @@ class RoutedConnection(Connection):
             self._nodes[node] = self._open_node(node)
         return self._nodes[node]
 
-    def _parts_of(self, request: Request) -> list[tuple[Address, Request]]:
+    def _parts_of(self, name: str, request: Request) -> list[tuple[Address, Request]]:
         """To which nodes a request goes, and what each of them gets."""
-        name = as_bytes(request[0]).decode().upper()
         if name in KEYLESS:
             return [(self._primary(0), request)]
         if name == "SCAN":
@@ -124,7 +128,7 @@ class RoutedConnection(Connection):
 
     def _parts_of_xread(self, request: Request) -> list[tuple[Address, Request]]:
         # A request for each stream: together they would be refused, even by the node that has them all.
-        start = request.index("STREAMS") + 1
+        start = [as_bytes(word).upper() for word in request].index(b"STREAMS") + 1
         count = (len(request) - start) // 2
         return [
             (self._topology.owner_of(as_bytes(key)), (*request[:start], key, entry_id))
@@ -137,15 +141,15 @@ class RoutedConnection(Connection):
             raise UnreachableError(f"no primary of {self.place} has slots")
         return primaries[at]
 
-    def _joined(self, request: Request, replies: Sequence[tuple[Address, Reply]]) -> Reply:
+    def _joined(self, name: str, replies: Sequence[tuple[Address, Reply]]) -> Reply:
         """The reply to a request, of those to its parts."""
         for _, reply in replies:
             if isinstance(reply, ServerError):
                 return reply
-        if request[0] == "XREAD":
+        if name == "XREAD":
             return [stream for _, reply in replies for stream in reply or ()] or None
         ((node, reply),) = replies
-        if request[0] == "SCAN":
+        if name == "SCAN":
             cursor, keys = reply
             at = self._topology.primaries.index(node)
             is_last = at + 1 == len(self._topology.primaries)

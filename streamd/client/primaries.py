@@ -6,22 +6,20 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from streamd.client.client_errors import UnreachableError
-from streamd.client.connection import Connection, connect, find_topology, open_node, repeated, run
+from streamd.client.connection import Attempts, Connection, connect, find_topology, open_node, repeated, run
 from streamd.client.options import ConnectionOptions
 
 __all__ = ["at_streams", "on_primaries"]
 
 T = TypeVar("T")
 
-MAX_ROUNDS = 8
-"""How often the primaries are asked while slots move; each moves once, so that two rounds find everything."""
-
 
 def on_primaries(options: ConnectionOptions, action: Callable[[Connection], Collection[T]]) -> set[T]:
     """What an action finds at the server, or at all primaries of a cluster together.
 
     It is done again at all of them when slots have moved meanwhile, so that nothing is missed that went from a node that had not been
-    asked to one that had been; and when a node has failed, until another one serves its slots. The action must be repeatable.
+    asked to one that had been; and when a node has failed, until another one serves its slots. The action must be repeatable. Raises
+    UnreachableError when slots were moving at all attempts.
     """
     if not options.cluster_nodes:
         return set(run(options, action))
@@ -40,9 +38,12 @@ def on_primaries(options: ConnectionOptions, action: Callable[[Connection], Coll
             raise UnreachableError(f"{before.unserved} slots of {options.place} are not served")
         return not is_moving and find_topology(options).owners == before.owners
 
-    for _ in range(MAX_ROUNDS):
-        if repeated(options, attempt):
-            break
+    rounds = Attempts(options)
+    while not repeated(options, attempt):
+        if not rounds.wait():
+            raise UnreachableError(
+                f"slots of {options.place} were being moved all the time: something may have been missed"
+            )
     return found
 
 

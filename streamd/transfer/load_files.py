@@ -156,17 +156,20 @@ def load(
         if settings.replaces and not has_state(file):
             fault = "a pipe has none" if file.path == "-" else f"there is no {file.path + STATE_SUFFIX}"
             raise MoveError(f"--replace takes exports with their groups: {fault}")
+        if settings.with_state and has_state(file):
+            if settings.into is not None and len(files) > 1:
+                raise MoveError(
+                    "several streams with their groups cannot become one: --no-groups appends their entries"
+                )
+        elif settings.into is None and options.cluster_nodes:
+            raise MoveError(
+                f"rows of {file.path} for several streams cannot be loaded into a cluster: --into names one"
+            )
     done_bytes = 0
     for at, file in enumerate(files):
         tell = partial(tell_sum, progress, done_bytes)
         state = find_state_file(file) if settings.with_state else None
-        if state is not None and settings.into is not None and len(files) > 1:
-            raise MoveError("several streams with their groups cannot become one: --no-groups appends their entries")
         into = settings.into or (state.stream if state else None)
-        if into is None and options.cluster_nodes:
-            raise MoveError(
-                f"rows of {file.path} for several streams cannot be loaded into a cluster: --into names one"
-            )
         with closing(WriterLink(options if into is None else options.at(into))) as link, collector_paused():
             yield FileLoad(file, state, settings, link, at).run(tell)
         done_bytes += file.size or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ from streamd.archive.manifest_log import ManifestLog, archived_streams
 from streamd.archive.verify import verify_archive
 from streamd.arrow.entry_table import default_table
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
-from streamd.client.connection import Connection, connect, run
+from streamd.client.connection import Connection, connect, find_topology, run
 from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID
 from streamd.client.primaries import on_primaries
@@ -181,6 +182,57 @@ def test_a_stream_that_moves_from_a_node_that_was_not_asked_to_one_that_was_is_f
 
     assert any(client.get_node_from_key(f"s:{number}").port == last.port for number in range(STREAMS))
     assert on_primaries(options, scan_and_move) == {f"s:{number}".encode() for number in range(STREAMS)}
+
+
+def test_what_is_sought_while_slots_move_all_the_time_fails(streamd_cluster: EmbeddedCluster) -> None:
+    options = options_of(streamd_cluster, failoverTimeout="200ms", retries="1")
+    with streamd_cluster.nodes[0].client() as source, streamd_cluster.nodes[1].client() as target:
+        slot = next(
+            at for at, owner in find_topology(options).owners.items() if owner.port == streamd_cluster.nodes[0].port
+        )
+        source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.execute_command("CLUSTER", "MYID"))
+        with pytest.raises(UnreachableError, match="being moved all the time"):
+            on_primaries(options, lambda each: scan(each, b"s:*"))
+        source.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    assert on_primaries(options, lambda each: scan(each, b"s:*")) == set()
+
+
+def test_requests_to_many_nodes_are_known_in_any_spelling(streamd_cluster: EmbeddedCluster) -> None:
+    fill(streamd_cluster)
+    names = [f"s:{number}" for number in range(STREAMS)]
+    with connect(options_of(streamd_cluster)) as connection:
+        for words in (("XREAD", "STREAMS"), (b"xread", b"streams")):
+            assert len(connection.command(*words, *names, *["49-1"] * STREAMS)) == STREAMS
+        found, cursor = set(), b"0"
+        while True:
+            cursor, keys = connection.command(b"scan", cursor)
+            found.update(keys)
+            if cursor == b"0":
+                break
+    assert found == {name.encode() for name in names}
+
+
+def test_no_reply_to_an_earlier_request_is_read_after_a_node_broke(streamd_cluster: EmbeddedCluster) -> None:
+    fill(streamd_cluster)
+    names = [f"s:{number}" for number in range(STREAMS)]
+    with connect(options_of(streamd_cluster)) as connection:
+        connection.pipeline([("XLEN", name) for name in names])
+        connection.at(names[0].encode()).socket.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(UnreachableError, match="broke"):
+            connection.pipeline([("TYPE", name) for name in reversed(names)])
+        assert connection.pipeline([("XLEN", name) for name in names]) == [ENTRIES] * STREAMS
+
+
+def test_files_are_all_checked_before_one_is_loaded(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    fill(streamd_cluster)
+    folder = tmp_path / "files"
+    streamd("export", "--url", url_of(streamd_cluster), "--pattern", "s:1", "--to", str(folder))
+    client = streamd_cluster.client()
+    client.delete("s:1")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"stream": "t", "n": 1}\n')
+    assert "several streams" in streamd("load", "--url", url_of(streamd_cluster), str(folder), str(rows), status=1)
+    assert not client.exists("s:1")
 
 
 def test_a_primary_dies_while_its_stream_is_read_and_while_streams_are_found(
