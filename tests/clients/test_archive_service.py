@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -273,7 +274,8 @@ def test_a_stream_that_was_not_archived_for_too_long_is_late(
         each["success_ms"] -= 7_200_000
     store.set(runs_key(KEY), json.dumps(runs))
     code, _, said = status_of(path, port, "--max-age", "1h")
-    assert (code, said.startswith(f"{KEY}: the last run that succeeded ended 7,20")) == (1, True)
+    assert code == 1
+    assert re.match(rf"{KEY}: the last run that succeeded ended 7,\d\d\d", said), said
     store.set(runs_key(KEY), "[no record")
     assert status_of(path, port, "--max-age", "1h")[::2] == (1, f"{KEY}: the server knows no run into this archive\n")
     store.delete(KEY)
