@@ -40,11 +40,14 @@ from streamd.printable import key_in_one_line
 
 __all__ = ["TierAnswers"]
 
-PIECE = 1000
-"""Rows that are added before their bytes are looked at."""
+PIECE = 100
+"""Rows that are decoded at a time."""
 
 SPARE = 1000
 """Rows above the question's limit: what is trimmed until the reply is written need not be asked for again."""
+
+SPARE_BYTES = 1 << 20
+"""Of these rows, at most."""
 
 
 @dataclass(frozen=True)
@@ -159,41 +162,38 @@ class TierAnswers:
     def _rows(self, asked: TierQuestion, layout: Layout, log: ManifestLog, state: StreamInfo) -> TierAnswer:
         high = min(asked.last, log.boundary)
         limit = min(max(asked.limit, limit_of(state)), high)
-        rows = Rows(asked.max_bytes)
+        rows = Rows(asked)
         low = asked.first
         if asked.ids is not None:
             for each in self._slices(layout, log, asked.first, high, -1, is_reverse=False, ids=asked.ids):
                 rows.add(each)
             return rows.answer(log.boundary, limit_of(state), low, high)
-        if asked.is_reverse:
-            spare = list(self._slices(layout, log, limit + 1, high, SPARE, is_reverse=False))
-            if sum(each.num_rows for each in spare) == SPARE:
-                high = last_id(spare[-1])
-            for each in reversed(spare):
-                rows.add(each, is_reverse=True)
-            if self._add(rows, asked, layout, log, limit):
-                low = rows.last
-        elif self._add(rows, asked, layout, log, limit):
+        is_enough = self._add(rows, asked, layout, log, limit)
+        if is_enough and asked.is_reverse:
+            low = rows.last
+        if is_enough and not asked.is_reverse:
             high = rows.last
         else:
-            most = SPARE if asked.count < 0 else min(SPARE, max(0, asked.count - rows.count))
-            for each in self._slices(layout, log, max(asked.first, limit + 1), high, most, is_reverse=False):
-                rows.add(each)
-                most -= each.num_rows
-            if most == 0:
-                high = rows.last
-        left = self._rows_above(layout, log, rows.last if rows.count else asked.first - 1) if asked.ahead else 0
+            high = self._add_spare(rows, asked, layout, log, max(low, limit + 1), high)
+        left = self._rows_above(layout, log, rows.highest or asked.first - 1) if asked.ahead else 0
         return rows.answer(log.boundary, limit_of(state), low, high, left)
 
     def _add(self, rows: Rows, asked: TierQuestion, layout: Layout, log: ManifestLog, limit: int) -> bool:
         """Add the rows from `first` to the limit. True: that is enough, and there may be more."""
         most = -1 if asked.ahead else asked.count
         for each in self._slices(layout, log, asked.first, limit, most, is_reverse=asked.is_reverse):
-            for piece in pieces_of(each, is_reverse=asked.is_reverse):
-                rows.add(piece, is_reverse=asked.is_reverse)
-                if 0 < asked.enough <= rows.size or (0 < asked.ahead <= rows.size and 0 < asked.count <= rows.count):
-                    return True
+            if rows.add(each):
+                return True
         return 0 < asked.count <= rows.count
+
+    def _add_spare(self, rows: Rows, asked: TierQuestion, layout: Layout, log: ManifestLog, low: int, high: int) -> int:
+        """Add some of the rows in [low, high], which are above the limit; returns up to where they are complete."""
+        most = SPARE if asked.is_reverse or asked.count < 0 else min(SPARE, asked.count - rows.count)
+        for each in self._slices(layout, log, low, high, most, is_reverse=False):
+            most -= each.num_rows
+            if not rows.add_spare(each):
+                return max(rows.highest, low - 1)
+        return high if most else rows.highest
 
     def _rows_above(self, layout: Layout, log: ManifestLog, number: int) -> int:
         found = 0
@@ -249,53 +249,106 @@ class TierAnswers:
 
 
 class Rows:
-    """Entries as elements of a RESP array, and where each of them ends."""
+    """The rows of an answer, in the order of the walk, and spare ones, which are above them: IDs, and elements of a RESP array.
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._pieces: list[bytes] = []
-        self.size = 0
-        self._index = array("Q")
+    is_cut  a group asked for more than `max_bytes` allow
+    """
 
-    def add(self, table: pa.Table, *, is_reverse: bool = False) -> None:
-        for batch in table.to_batches():
-            rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-            for text, fields in reversed(list(rows)) if is_reverse else rows:
-                self._add_row(text.encode(), fields)
+    def __init__(self, asked: TierQuestion) -> None:
+        self._asked = asked
+        self._found: list[tuple[int, bytes]] = []
+        self._spare: list[tuple[int, bytes]] = []
+        self._size = 0
+        self._spare_size = 0
+        self.is_cut = False
 
-    def _add_row(self, entry_id: bytes, fields: list[dict[str, bytes]]) -> None:
-        pieces = [b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(entry_id), entry_id, 2 * len(fields))]
-        for pair in fields:
-            field, value = pair["field"], pair["value"]
-            pieces.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value))
-        piece = b"".join(pieces)
-        self._pieces.append(piece)
-        self.size += len(piece)
-        if self.size > self._max_bytes:
-            raise TooLargeError(
-                f"the archived part of the reply is larger than stream-archive-max-reply ({self._max_bytes} bytes); use COUNT"
-            )
-        self._index.extend((*unpack_id(parse_entry_id(entry_id)), self.size))
+    def add(self, table: pa.Table) -> bool:
+        """Add rows one by one. True: what has been added is enough."""
+        asked = self._asked
+        for entry_id, element in elements_of(table, is_reverse=asked.is_reverse):
+            if self._size + len(element) > asked.max_bytes and self._is_full():
+                return True
+            self._found.append((entry_id, element))
+            self._size += len(element)
+            if 0 < asked.enough <= self._size or (0 < asked.ahead <= self._size and 0 < asked.count <= self.count):
+                return True
+        return False
+
+    def _is_full(self) -> bool:
+        """Whether the next row, with which there are more than `max_bytes`, is left for the next request.
+
+        That a group, or a consumer with what is pending for it, gets on, a single entry may be larger.
+        """
+        asked = self._asked
+        if asked.ahead and self._found:
+            self.is_cut = not 0 < asked.count <= self.count
+            return True
+        if asked.ahead or (asked.ids is not None and len(asked.ids) == 1):
+            return False
+        raise TooLargeError(
+            f"the archived part of the reply is larger than stream-archive-max-reply ({asked.max_bytes} bytes); use COUNT"
+        )
+
+    def add_spare(self, table: pa.Table) -> bool:
+        """Add spare rows, ascending. False: there is no room for all of them."""
+        room = min(SPARE_BYTES, self._asked.max_bytes - self._size)
+        for entry_id, element in elements_of(table, is_reverse=False):
+            if self._spare_size + len(element) > room:
+                return False
+            self._spare.append((entry_id, element))
+            self._spare_size += len(element)
+        return True
 
     @property
     def count(self) -> int:
-        return len(self._index) // 3
+        """Without spare rows."""
+        return len(self._found)
 
     @property
     def last(self) -> int:
-        """The ID of the row that was added last."""
-        return self._index[-3] << 64 | self._index[-2]
+        """The ID of the row that was added last, without spare rows."""
+        return self._found[-1][0]
+
+    @property
+    def highest(self) -> int:
+        """The highest ID; 0: there are no rows."""
+        return max((rows[at][0] for rows in (self._found, self._spare) if rows for at in (0, -1)), default=0)
 
     def answer(self, boundary: int, live_limit: int, low: int, high: int, left: int = 0) -> TierAnswer:
+        asked = self._asked
+        ahead = self._found[asked.count :] if asked.ahead and asked.count > 0 else []
+        rows = [*reversed(self._spare), *self._found] if asked.is_reverse else [*self._found, *self._spare]
+        index, size = array("Q"), 0
+        for entry_id, element in rows:
+            size += len(element)
+            index.extend((*unpack_id(entry_id), size))
         return TierAnswer(
             boundary=boundary,
             live_limit=live_limit,
             left=left,
             low=low,
             high=high,
-            rows=self._index.tobytes(),
-            data=b"".join(self._pieces),
+            is_cut=self.is_cut,
+            spare=self._spare_size + sum(len(element) for _, element in ahead),
+            rows=index.tobytes(),
+            data=b"".join(element for _, element in rows),
         )
+
+
+def elements_of(table: pa.Table, *, is_reverse: bool) -> Iterator[tuple[int, bytes]]:
+    """ID and element of each row of a table, in the order of a walk."""
+    for piece in pieces_of(table, is_reverse=is_reverse):
+        rows = list(zip(piece.column(0).to_pylist(), piece.column(1).to_pylist(), strict=True))
+        for text, fields in reversed(rows) if is_reverse else rows:
+            yield parse_entry_id(text.encode()), element_of(text.encode(), fields)
+
+
+def element_of(entry_id: bytes, fields: list[dict[str, bytes]]) -> bytes:
+    pieces = [b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(entry_id), entry_id, 2 * len(fields))]
+    for pair in fields:
+        field, value = pair["field"], pair["value"]
+        pieces.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value))
+    return b"".join(pieces)
 
 
 def is_unchanged(log: ManifestLog, last: Manifest) -> bool:

@@ -61,7 +61,7 @@ class TierQuestion:
     enough       of these entries so many bytes are enough, whatever `count` is; 0: they are not
     ahead        so many bytes are wanted, even if these are more than `count` entries; 0: they are not. Then `left` is, too
     ids          only these entries, in order; None: all
-    max_bytes    of the reply; a longer one is an error
+    max_bytes    of the reply; a longer one is an error, or, with `ahead`, cut
     """
 
     key: bytes
@@ -95,6 +95,8 @@ class TierAnswer:
     live_limit  the ID before the first entry in memory when the stream was compared; the last ID if there was none
     left        archived entries above the last one
     low, high   the entries of the range with IDs in [low, high] are complete
+    is_cut      these are fewer than were asked for, since more are not allowed in a reply
+    spare       bytes of entries that were not asked for, but may be needed when the answer arrives
     rows        for each entry `ms`, `seq` and where it ends in `data`, as native 64-bit numbers
     data        the entries as elements of a RESP array
     facts       what is archived of the stream
@@ -106,6 +108,8 @@ class TierAnswer:
     left: int = 0
     low: int = 0
     high: int = 0
+    is_cut: bool = False
+    spare: int = 0
     rows: bytes | memoryview = b""
     data: bytes | memoryview = b""
     facts: dict[str, Any] = field(default_factory=dict)

@@ -36,6 +36,8 @@ __all__ = ["ArchivedEntries"]
 
 ATTEMPTS = 10
 
+MAX_ID = (1 << 128) - 1
+
 AHEAD_BYTES = 1 << 20
 """What is read for a group at a time, if its consumers ask for less: they share it."""
 
@@ -219,7 +221,8 @@ class ArchivedEntries(Tiers):
         """The bytes of the answers that a client has in other places."""
         wait = self._wait_of(client)
         others = {} if wait is None else wait.asked
-        return sum(len(each.answer.data) for at, each in others.items() if at != place and each.answer is not None)
+        answers = [each.answer for at, each in others.items() if at != place and each.answer is not None]
+        return sum(len(each.data) - each.spare for each in answers)
 
     def _readers(self) -> Readers:
         if self.readers is None:
@@ -299,7 +302,10 @@ def joined(now: TierRange, answer: TierAnswer, asked: Asked) -> TierPart | None:
         return part if set(now.ids) <= set(asked.question.asked.ids or ()) else None
     has_all = 0 < now.count <= part.count or 0 < now.enough <= part.size
     if answer.high < min(border, now.last) and (now.is_reverse or not has_all):
-        return None
+        if not (answer.is_cut and now.group is not None and part.count):
+            return None
+        # The group gets these, and nothing from memory: it has not read all that is archived.
+        part.border = MAX_ID
     if answer.low > now.first and not (now.is_reverse and has_all):
         return None
     return part

@@ -140,6 +140,40 @@ def test_several_streams_and_limits(stage: Stage) -> None:
     assert [len(each[1]) for each in found] == [8, 20]
 
 
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (2000, ("COUNT", 1)), (2000, ("COUNT", 400)), (2000, ("COUNT", 2000)), (2000, ()), (2000, ("MAXSIZE", 2_000_000)),
+        (100_000, ("COUNT", 1)), (1_500_000, ("COUNT", 3)),
+    ],
+)  # fmt: skip
+def test_entries_of_which_few_fit_in_a_reply(stage: Stage, size: int, options: tuple[Any, ...]) -> None:
+    """The group gets what fits, at least one entry at a time, all of them, and each once."""
+    number = max(3, 1_500_000 // size)
+    ids = [b"%d-0" % at for at in range(1, number + 1)]
+    for key in (KEY, "other"):
+        stage.wire.pipeline([("XADD", key, each, "f", "x" * size) for each in ids])
+        stage.archived(key=key)
+        stage.call("XADD", key, f"{number + 1}-0", "f", "in memory")
+        stage.call("XGROUP", "CREATE", key, "g", "0")
+    stage.call("CONFIG", "SET", "stream-archive-max-reply", "1mb")
+    expected = [*ids, b"%d-0" % (number + 1)]
+    for keys in ((KEY,), (KEY, "other")):
+        found: dict[bytes, list[bytes]] = {key.encode(): [] for key in keys}
+        while reply := stage.wire.call("XREADGROUP", "GROUP", "g", "c", *options, "STREAMS", *keys, *">" * len(keys)):
+            assert not reply.is_error, reply
+            if (streams := reply.plain()) is None:
+                break
+            for key, entries in streams:
+                found[key] += [each[0] for each in entries]
+        assert found == {key.encode(): expected for key in keys}
+        assert progress(stage)[b"lag"] == 0
+        history = stage.call("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", KEY, "0")
+        assert history[0][1][0][1] == [b"f", b"x" * size]
+        stage.call("XGROUP", "DESTROY", KEY, "g")
+        stage.call("XGROUP", "CREATE", KEY, "g", "0")
+
+
 def test_claim_shows_new_entries_with_their_state(stage: Stage) -> None:
     stage.prepare()
     create(stage)
@@ -249,6 +283,30 @@ def test_what_cannot_wait_leaves_them_alone(stage: Stage) -> None:
     assert_same_group(stage)
     take(stage.wire, "COUNT", ARCHIVED - 5)
     assert len(stage.call("EVAL", script, 1, KEY)[0][1]) == 50
+
+
+def test_entries_that_are_only_archived_fail(stage: Stage) -> None:
+    """BACKOFF holds them back; a dead letter would be without their fields, so they stay pending instead."""
+    stage.prepare()
+    stage.call("XGROUP", "CREATE", KEY, "g", "0")
+    rule = ("STREAMD.GROUP", "SET", KEY, "g", "BACKOFF", 600_000, "MAXDELIVERIES", 2, "DEADLETTER", "dead")
+    assert stage.call(*rule) == b"OK"
+    stage.call("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", KEY, ">")
+    assert stage.call("XNACK", KEY, "g", "FAIL", "IDS", 1, id_at(0)) == 1
+    assert stage.call("XCLAIM", KEY, "g", "d", 0, id_at(0)) == []
+    assert stage.call("XNACK", KEY, "g", "FATAL", "IDS", 1, id_at(1)) == 1
+    assert stage.call("XCLAIM", KEY, "g", "d", 0, id_at(1)) == []
+    assert stage.call("EXISTS", "dead") == 0
+    before = pending(stage)
+    assert [each[:2] for each in before] == [[id_at(0).encode(), b"c"], [id_at(1).encode(), b""]]
+    stage.wire.close()
+    stage.server.restart()
+    stage.wire = stage.server.connect()
+    assert pending(stage) == before
+    assert stage.call("XCLAIM", KEY, "g", "d", 0, id_at(0), "FORCE")[0][0] == id_at(0).encode()
+    # Without a rule that moves it, it is delivered, with its fields.
+    stage.call("STREAMD.GROUP", "UNSET", KEY, "g")
+    assert stage.call("XCLAIM", KEY, "g", "d", 0, id_at(1)) == stage.call("XRANGE", UNCUT, id_at(1), id_at(1))
 
 
 # --- Several consumers -----------------------------------------------------------------------------------------------

@@ -223,6 +223,20 @@ def test_the_answers_to_one_request_are_limited_together(stage: Stage) -> None:
     stage.wire.pipeline([("XADD", KEY, "*", "f", "x" * 100_000) for _ in range(8)])
     stage.archived()
     assert len(stage.call("XREAD", "MAXSIZE", 250_000, "STREAMS", KEY, "0")[0][1]) == 3
+    stage.wire.pipeline([("XADD", "small", "*", "f", "x" * 2000) for _ in range(1500)])
+    stage.archived(key="small")
+    assert len(stage.call("XREAD", "MAXSIZE", 20_000, "STREAMS", "small", "0")[0][1]) == 10
+
+
+def test_what_is_in_memory_too_makes_no_reply_too_long(stage: Stage) -> None:
+    stage.wire.pipeline([("XADD", KEY, f"{at}-0", "f", "x" * 100_000) for at in range(1, 21)])
+    stage.archived(trim=False)
+    stage.call("XTRIM", KEY, "MINID", "6-0")
+    stage.call("CONFIG", "SET", "stream-archive-max-reply", "1mb")
+    assert stage.call("XLEN", KEY) == 15
+    for words in (("XRANGE", KEY, "-", "+"), ("XREVRANGE", KEY, "+", "-")):
+        assert len(stage.call(*words)) == 20
+    assert len(stage.call("XREAD", "STREAMS", KEY, "0")[0][1]) == 20
 
 
 def test_transactions_and_scripts_read_memory(stage: Stage) -> None:

@@ -11,7 +11,7 @@ next of these events, and by nothing else:
 A move is one unit of two effects: XADD to the dead-letter stream, with what is known of the entry as fields `dlq.*`,
 and XACK. The entry itself stays, for other groups. An entry that cannot be moved stays pending, is not delivered, and
 is tried again (delivery/state.py). Only a server that decides moves entries: none while a file or a primary is
-replayed.
+replayed. Nor is an entry moved that may be in the archive alone: a move cannot wait for its fields.
 """
 
 from libc.stdint cimport INT64_MAX, uint64_t
@@ -23,6 +23,7 @@ from streamd.values.streams.arguments cimport id_text, new_stream, note_change, 
 from streamd.values.streams.pel cimport PelRecord, delivered_ms, pel_find
 from streamd.values.streams.ruled_group cimport RuledGroup, signal_room
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_groups cimport is_maybe_archived
 
 from streamd.delivery.state import Place, may_store, state_of
 from streamd.errors import OUT_OF_MEMORY, CommandError, WrongTypeError
@@ -48,6 +49,8 @@ cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except
     try:
         if ctx.config.cluster_enabled and slot_of(ruled.dead_letter) != slot_of(ruled.key):
             raise CommandError("CROSSSLOT The dead-letter stream is in another slot")     # the rule was written by hand
+        if is_maybe_archived(ctx, ruled.key, ruled.stream, id):
+            raise CommandError("ARCHIVE The entry is no longer in memory, and its fields may be in the archive")
         append(ctx, ruled.dead_letter, describe(ruled, id, is_fatal))
     except CommandError as error:
         state.note_failure(place, (id.ms, id.seq), str(error))

@@ -44,6 +44,8 @@ cdef class ArchivedPending:
 
 cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream)
     # None: no group reads the archive, or nothing was ever removed.
+cdef bint is_maybe_archived(Context ctx, bytes key, Stream stream, StreamID id) except -1
+    # Whether an entry is not in memory, and groups read the archive, which may have it.
 cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1
     # Raises CommandError where a transaction or a script would read on behind archived entries.
 cdef int deliver_archived(

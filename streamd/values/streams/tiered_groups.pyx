@@ -50,6 +50,14 @@ cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream):
     return made
 
 
+cdef bint is_maybe_archived(Context ctx, bytes key, Stream stream, StreamID id) except -1:
+    cdef Removed removed
+    return (
+        ctx.tiers is not None and ctx.tiers.serve_groups and not stream.has_entry(id)
+        and find_removed(ctx, key, stream, &removed) and id_cmp(id, removed.limit) <= 0
+    )
+
+
 @cython.final
 cdef class ArchivedPending:
     cdef int add(self, Stream stream, StreamID id) except -1:

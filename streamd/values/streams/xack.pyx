@@ -20,6 +20,7 @@ from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport NO_OWNER, PelRecord, pel_find
 from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled, signal_room
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_groups cimport is_maybe_archived, propagate_archived
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, printable
@@ -226,10 +227,19 @@ cdef bint hold_back(Context ctx, RuledGroup ruled, PelRecord *record, uint64_t c
 
     False if it has no consumer, or is deleted from the stream, where a receiver would drop it: then it is given back.
     """
-    if ruled.back_off_ms == 0 or record is NULL or record.owner == NO_OWNER or not ruled.stream.has_entry(record.id):
+    cdef bint is_archived
+    if ruled.back_off_ms == 0 or record is NULL or record.owner == NO_OWNER:
+        return False
+    is_archived = is_maybe_archived(ctx, ruled.key, ruled.stream, record.id)
+    if not is_archived and not ruled.stream.has_entry(record.id):
         return False
     ruled.group.hold_back(record, count, ctx.now_ms)
-    if ctx.is_propagating:
+    if ctx.is_propagating and is_archived:
+        propagate_archived(
+            ctx, ruled.key, ruled.group, ruled.group.owner_name(record), id_text(record.id),
+            number_text(<uint64_t>ctx.now_ms), number_text(count), id_text(ruled.group.last_id)
+        )
+    elif ctx.is_propagating:
         propagate_pending(
             ctx, ruled.key, ruled.group, ruled.group.owner_name(record), id_text(record.id),
             number_text(<uint64_t>ctx.now_ms), count, id_text(ruled.group.last_id)
