@@ -112,7 +112,7 @@ class Attempts:
     """What decides whether a piece of work is tried again, and waits before that.
 
     There are as many further attempts as the options say; where Sentinels or a cluster are asked for the primary, at least for
-    as long as a fail-over may take. `reset` begins anew, after progress.
+    as long as a fail-over may take. After progress, `reset` starts the count again.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamd.core.context import Context
 from streamd.core.spec import KeysAfter, KeysAt, command, container, key, string
-from streamd.delivery.options import arguments_of, describe, parse_changes, parse_names
+from streamd.delivery.options import arguments_of, describe, find_value, parse_changes, parse_names
 from streamd.delivery.rule_commands import reply_with, store_rules
 from streamd.delivery.rules import GroupRule, read_all_rules, read_rules, rules_with, rules_without
 from streamd.delivery.state import Place, state_of
@@ -16,12 +16,10 @@ container(
 )
 
 
-def find_dead_letter(args: list[bytes]) -> range | None:
-    """Where the key of DEADLETTER is among the options of STREAMD.GROUP SET: at odd places from the fifth argument on."""
-    for at in range(4, len(args) - 1, 2):
-        if args[at].upper() == b"DEADLETTER":
-            return range(at + 1, at + 2)
-    return range(0)
+def find_dead_letter(args: list[bytes]) -> range:
+    """Where the key of DEADLETTER is among the arguments of STREAMD.GROUP SET."""
+    at = find_value(GroupRule, "DEADLETTER", args[4:])
+    return range(0) if at is None else range(4 + at, 5 + at)
 
 
 @command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streamd.core.context import Context
+from streamd.delivery.parts import part_of
 
 __all__ = ["Progress", "ProgressOfAll", "all_progress", "progress_of"]
 
@@ -56,10 +57,7 @@ class ProgressOfAll:
 
 def all_progress(context: Context) -> ProgressOfAll:
     """That of the server that commands run in."""
-    found: ProgressOfAll | None = context.parts.get(ProgressOfAll)
-    if found is None:
-        found = context.parts[ProgressOfAll] = ProgressOfAll()
-    return found
+    return part_of(context, ProgressOfAll)
 
 
 def progress_of(context: Context, key: bytes) -> Progress:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamd.core.context import Context
+from streamd.delivery.parts import part_of
 from streamd.memory.eviction import Eviction
 
 __all__ = ["DeliveryState", "Failure", "Place", "may_store", "state_of"]
@@ -77,10 +78,7 @@ class DeliveryState:
 
 def state_of(context: Context) -> DeliveryState:
     """That of the server that commands run in."""
-    state: DeliveryState | None = context.parts.get(DeliveryState)
-    if state is None:
-        state = context.parts[DeliveryState] = DeliveryState()
-    return state
+    return part_of(context, DeliveryState)
 
 
 def may_store(context: Context) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streamd.core.context import Context
+from streamd.delivery.parts import part_of
 
 __all__ = ["REASONS", "Amount", "Trimmed", "trimmed_of"]
 
@@ -38,7 +39,4 @@ class Trimmed:
 
 def trimmed_of(context: Context) -> Trimmed:
     """That of the server that commands run in."""
-    found: Trimmed | None = context.parts.get(Trimmed)
-    if found is None:
-        found = context.parts[Trimmed] = Trimmed()
-    return found
+    return part_of(context, Trimmed)

@@ -385,7 +385,7 @@ def test_xnack_fail_starts_the_back_off_and_leaves_the_consumer(slow: HandlerCon
 def test_what_else_is_given_back_has_no_owner_and_waits_for_nothing(
     slow: HandlerContext, words: str, deleted: bool
 ) -> None:
-    """A deleted entry would be dropped by a replica that is told its owner."""
+    """A replica that receives the owner of a deleted entry drops the entry."""
     deliver(slow)
     if deleted:
         run(slow, "XDEL", "s", "1-0")

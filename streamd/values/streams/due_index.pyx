@@ -102,7 +102,7 @@ cdef class DueIndex:
             if steps % STEP == 0 and monotonic_us() >= until_us:
                 return False
         if self.count + self.unreadable + self.timeless < stream.length:
-            self.clear()           # IDs were set back (XSETID), and given anew
+            self.clear()           # IDs were set back (XSETID) and used again
             return False
         return True
 

@@ -6,7 +6,8 @@
     each second      ─▶ all         ─▶ marked      so a clock that jumps is noticed within a second
 
 The strings that hold the rules (delivery/rules.py) decide; this class compares them with what it knows, when one of
-them has changed and each second. While no stream has a rule of its own, it does not observe keys, and costs nothing.
+them has changed and each second; that takes time in proportion to their number, in one piece. While no stream has a
+rule of its own, it does not observe keys, and costs nothing.
 Each change is a unit of its own, as if a client had requested it. While the server must not change data by itself
 (acting.pyx), or its slot is being moved, it only keeps the index of times up, so that a promoted replica can go on.
 """
@@ -67,10 +68,10 @@ cdef class StreamRules(Capability):
     """The streams with rules, and what is to be done for them.
 
     streams       by database: by key
-    texts         by database: the string of rules as it was read, by its key; None: it is none
+    texts         by database: the string of rules as it was read, by its key; None: the key holds no rules
     marked        RuledStream: those to be looked at, first come, first served
     timed         RuledStream: those with delays
-    timer         rings when the next entry is due, at timer_ms (Unix time; 0: there is none)
+    timer         rings when the next entry is due, at timer_ms (Unix time; 0: no entry is due)
     budget        changes that this slice may still make
     current       the one that is being changed; its own changes do not mark it
     is_stale      strings may have changed

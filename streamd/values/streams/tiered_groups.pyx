@@ -142,7 +142,7 @@ cdef int64_t left_of(Stream stream, object part, int64_t unread) except -1:
 
 
 cdef int write_archived(ReplyWriter reply, const char *entry, size_t size, bint with_idle) except -1:
-    """Write an entry; with its previous pending state, which is none, as XREADGROUP with CLAIM shows it."""
+    """Write an entry; `with_idle`: with an idle time and a delivery count of 0, as XREADGROUP with CLAIM does."""
     if not with_idle:
         return reply.raw_c(entry, size)
     reply.array_header(4)
