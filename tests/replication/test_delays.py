@@ -251,6 +251,60 @@ def test_a_replica_moves_nothing_until_it_is_promoted(new_node: NewNode) -> None
         assert wire.call("EXISTS", "jobs").value == 0
 
 
+@pytest.mark.parametrize("way", ["script", "transaction"])
+def test_what_one_unit_adds_moves_once_and_only_the_last_of_a_value(new_streamd: StartServer, way: str) -> None:
+    """Nothing moves in the middle of the unit, and a unit that ends with an error keeps what it has added."""
+    with new_streamd().connect() as wire:
+        set_rule(wire, "FEEDS jobs DUE due UNIQUE user")
+        if way == "script":
+            text = """
+                for number = 1, 200 do
+                    redis.call('XADD', 'later', '*', 'due', '5', 'user', tostring(number % 10), 'job', tostring(number))
+                end
+                local seen = redis.call('XLEN', 'later') .. ' ' .. redis.call('EXISTS', 'jobs')
+                redis.call('SET', 'seen', seen)
+                return redis.error_reply('ERR planted')
+            """
+            assert wire.call("EVAL", text, 3, "later", "jobs", "seen") == Reply("-", b"ERR planted")
+            assert wire.call("GET", "seen").value == b"200 0"
+        else:
+            wire.call("MULTI")
+            for number in range(1, 201):
+                wire.call("XADD", "later", "*", "due", 5, "user", number % 10, "job", number)
+            wire.call("XLEN", "later")
+            wire.call("EXISTS", "jobs")
+            wire.call("INCR", "later")
+            assert [str(each) for each in wire.call("EXEC").value[200:202]] == [
+                str(Reply(":", 200)),
+                str(Reply(":", 0)),
+            ]
+        eventually(lambda: wire.call("XLEN", "later").value == 0)
+        assert sorted(int(job) for job in jobs(wire)) == list(range(191, 201))
+
+
+def test_a_planned_switch_moves_each_entry_once(new_node: NewNode) -> None:
+    """FAILOVER there and back, while entries become due."""
+    nodes = [new_node("streamd"), new_node("streamd")]
+    nodes[1].follow(nodes[0])
+    wait_in_sync(*nodes)
+    count = 400
+    with nodes[0].connect() as first, nodes[1].connect() as second:
+        wires = [first, second]
+        set_rule(first)
+        begun = now_ms()
+        for number in range(count):
+            add(first, begun + number * 10, number)
+        for at in (0, 1):
+            eventually(lambda at=at: wires[at].call("XLEN", "jobs").value >= count * (at + 1) // 4)
+            assert wires[at].call("FAILOVER") == Reply("+", b"OK")
+            eventually(lambda at=at: b"role:slave" in wires[at].call("INFO", "replication").value)
+            eventually(lambda at=at: b"role:master" in wires[1 - at].call("INFO", "replication").value)
+        eventually(lambda: first.call("XLEN", "later").value == 0)
+        assert jobs(first) == [b"%d" % number for number in range(count)]
+    wait_in_sync(*nodes)
+    assert_same_state(*nodes)
+
+
 @pytest.mark.real
 def test_redis_reads_the_file_with_all_entries(new_streamd: StartServer) -> None:
     server = new_streamd(appendonly="yes", appendfsync="always")
