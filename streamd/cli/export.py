@@ -51,6 +51,8 @@ def command(
         raise click.UsageError("give either STREAM... or --pattern")
     options = collect_options(server)
     with errors_in_one_line():
+        import pyarrow  # noqa: F401  a missing extra is reported before anything else
+
         from streamd.client.connection import connect
         from streamd.client.options import ConnectionOptions
 

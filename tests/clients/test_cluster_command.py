@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.pages.reader import block
-from support.servers import eventually, free_port, python_environment
+from support.servers import eventually, python_environment
 
 pytestmark = pytest.mark.long
 CLOCK_S = 120
@@ -70,10 +71,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             os.kill(pid, signal.SIGKILL)
 
 
+FIRST_PORTS = range(22_000, 22_740)
+"""The ports of their buses, 10,000 above, are given neither to other tests nor, by the kernel, to connections."""
+
+
 def free_ports(count: int) -> int:
     """The first of consecutive free ports, whose buses have free ones, too."""
     while True:
-        first = free_port()
+        first = random.choice(FIRST_PORTS)
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):

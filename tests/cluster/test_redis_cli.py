@@ -116,7 +116,7 @@ def test_nodes_are_added_and_removed(cluster: Nodes, new_shared_node: NewNode) -
     primary, replica = added
     cluster_cli("add-node", place(primary), place(cluster[0]))
     everybody = Nodes([*cluster, *added])
-    wait_until(lambda: cluster.id_of(primary) in cluster.lines(cluster[2]), "all know the new node")
+    Nodes([*cluster, primary]).wait("all know the new node, and it the slots")
     master_id = cluster.id_of(cluster[0])
     cluster_cli("add-node", place(replica), place(cluster[0]), "--cluster-slave", "--cluster-master-id", master_id)
     everybody.wait()
