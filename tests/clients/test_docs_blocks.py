@@ -180,6 +180,12 @@ def test_scripts(streamd_server: Server, store: redis.Redis, tmp_path: Path) -> 
     assert store.function_list()
 
 
+def test_rules_from_python(streamd_server: Server, store: redis.Redis, tmp_path: Path) -> None:
+    program = block("docs/delivery.md", "from datetime import timedelta")
+    said = run_python(program.replace("redis.Redis(", f"redis.Redis(port={streamd_server.port}, "), tmp_path)
+    assert said.splitlines() == re.findall(r"  # (.*)", program)
+
+
 def test_fixtures_for_pytest(tmp_path: Path) -> None:
     (tmp_path / "test_readings.py").write_text(block("docs/testing.md", "def test_readings(streamd_client):"))
     has_asyncio = (
