@@ -115,6 +115,12 @@ class GroupRule:
         Integer("n", 1, 1_000_000_000),
         "a consumer gets no new entries while it has `n` in its hands",
     )
+    consumer_ttl_ms: int = option(
+        "CONSUMERTTL",
+        0,
+        Integer("ms", 1000, DISTANT_MS),
+        "a consumer that was not seen for longer gives back what it has, and is removed; at least 1000",
+    )
 
     def check(self) -> GroupRule:
         """The rule; CommandError if its options contradict each other."""

@@ -38,13 +38,15 @@ class Failure:
 class DeliveryState:
     """The rules of this server since it started.
 
-    moved     entries that were moved, by group
+    moved     entries that were moved, and by group
+    consumers_removed  consumers that were idle for longer than their group's rule allows
     failures  what could not be moved, by group, and is tried again
     cuts      where claims go on that had met too many entries that are held back, by group: the place of one in the order by time
     """
 
     def __init__(self) -> None:
         self.moved = 0
+        self.consumers_removed = 0
         self.moved_by: dict[Place, int] = {}
         self.failures: dict[Place, Failure] = {}
         self.cuts: dict[Place, tuple[int, int, int, int]] = {}

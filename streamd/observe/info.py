@@ -105,8 +105,8 @@ ORDER = {
     "Keyspace": (),
     "Keysizes": (),
     "Delivery": (
-        "dead_letters_moved", "dead_letters_not_moved", "trimmed_by_length", "trimmed_by_bytes", "trimmed_by_age", "trimmed_by_acked",
-        "trimmed_by_atmost", "entries_delayed_moved", "entries_delayed_replaced", "entries_expired", "entries_with_bad_time",
+        "dead_letters_moved", "dead_letters_not_moved", "consumers_removed", "trimmed_by_length", "trimmed_by_bytes", "trimmed_by_age",
+        "trimmed_by_acked", "trimmed_by_atmost", "entries_delayed_moved", "entries_delayed_replaced", "entries_expired", "entries_with_bad_time",
         "delays_not_moving",
     ),
 }  # fmt: skip

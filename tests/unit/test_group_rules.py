@@ -75,6 +75,7 @@ def pending(ctx: HandlerContext) -> dict[bytes, int]:
             jitter=st.integers(0, 100),
             max_pending=st.integers(0, 100),
             consumer_pending=st.integers(0, 100),
+            consumer_ttl_ms=st.integers(1000, DISTANT_MS),
         ),
         min_size=1,
         max_size=4,
@@ -148,6 +149,7 @@ def test_set_replaces_the_options_that_it_names(ctx: HandlerContext) -> None:
         ("DEADLETTER d DEADLETTER e", "ERR DEADLETTER is given twice"),
         ("DEADLETTER d MAXDELIVERIES", "ERR MAXDELIVERIES has no value"),
         ("DEADLETTER new", "ERR DEADLETTER 'new' leads back to 'new'"),
+        ("CONSUMERTTL 999", f"ERR CONSUMERTTL must be an integer between 1000 and {DISTANT_MS}"),
         ("DEADLETTER s", "ERR DEADLETTER 's' leads back to 'new'"),
     ],
 )

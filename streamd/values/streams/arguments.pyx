@@ -197,12 +197,19 @@ cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consum
     return 0
 
 
-cdef int propagate_unowned(Context ctx, bytes key, Group group, const PelRecord *record) except -1:
-    """Propagate that an entry is pending without an owner, to receivers that may not support XNACK.
+cdef int propagate_unowned(Context ctx, bytes key, Group group, bytes mode, const PelRecord *record) except -1:
+    """Propagate that an entry is pending without an owner, as XNACK with that mode.
 
-    Redis 8.6 sees a placeholder consumer as its owner; the mark shows streamd that there is none. Delivery times
-    that ascend from 1970 on keep the order in which such entries will be delivered again.
+    Of receivers that may not support XNACK, Redis 8.6 sees a placeholder consumer as its owner; the mark shows streamd
+    that there is none. Delivery times that ascend from 1970 on keep the order in which such entries will be delivered
+    again.
     """
+    if ctx.has_xnack:
+        ctx.effects.append([
+            b"XNACK", key, group.name, mode, b"IDS", b"1", id_text(record.id),
+            b"RETRYCOUNT", number_text(record.delivery_count), b"FORCE",
+        ])
+        return 0
     ctx.effects.append([
         b"XCLAIM", key, group.name, group.free_name(), UNOWNED_MARK, id_text(record.id),
         b"TIME", number_text(zone_place(record)), b"RETRYCOUNT", number_text(record.delivery_count),

@@ -1,11 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""DeadLetters: once a second, the server moves entries to dead-letter streams that nobody claims.
+"""DeadLetters: once a second, the server moves entries to dead-letter streams that nobody claims, and removes idle
+consumers.
 
 Two kinds of entries: those of groups with ACKWAIT that have been pending for longer than that after their last
 delivery, and those that could not be moved when they should have been. Each move is a unit of its own, as if a client
 had requested it. The pending entries of a group are looked through by ID, some thousand in a slice of time, and the
 next second goes on where this one has ended.
+
+Consumers of groups with CONSUMERTTL are removed by idle_consumers.pyx. Whoever was seen is not in files, nor known to
+replicas, unless it got or claimed something: so nobody is idle before this server could have seen it for that time.
 """
+
+from libc.stdint cimport int64_t
 
 from streamd.core.capability cimport Capability
 from streamd.core.clock cimport monotonic_us
@@ -14,10 +20,12 @@ from streamd.core.dispatch cimport Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.keyspace.database cimport Database
+from streamd.keyspace.hash_slot cimport slot_of
 from streamd.values.streams.acting cimport is_held
 from streamd.values.streams.dead_letters cimport move
 from streamd.values.streams.delivery cimport idle_of
 from streamd.values.streams.group cimport Group
+from streamd.values.streams.idle_consumers cimport idle_consumers, note_waiting, retire
 from streamd.values.streams.pel cimport PelCursor, PelRecord, pel_find, pel_next, pel_seek
 from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
@@ -41,17 +49,21 @@ cdef enum:
 cdef class DeadLetters(Capability):
     """The rules that need a clock.
 
-    resume  where to go on in the pending entries of a group, by Place: (ms, seq)
-    logged  keys of rules that do not parse, which the log has
+    resume     where to go on in the pending entries of a group, by Place: (ms, seq)
+    logged     keys of rules that do not parse, which the log has
+    acting_ms  Unix time of the first second since which this server has been the one that acts; 0: it does not
     """
 
     cdef object host
     cdef dict resume
     cdef set logged
     cdef long long until_us
+    cdef int64_t acting_ms
 
     info = {
-        "delivery": (Fields("dead_letters_moved dead_letters_not_moved", lambda self: self.figures()),),
+        "delivery": (
+            Fields("dead_letters_moved dead_letters_not_moved consumers_removed", lambda self: self.figures()),
+        ),
     }
 
     def __init__(self, host):
@@ -60,9 +72,9 @@ cdef class DeadLetters(Capability):
         self.logged = set()
 
     def figures(self):
-        """Entries moved since the server started, and those that could not be moved."""
+        """Entries moved since the server started, those that could not be moved, and consumers removed."""
         state = state_of(self.host.dispatcher.context)
-        return state.moved, sum([len(failure.ids) for failure in state.failures.values()])
+        return state.moved, sum([len(failure.ids) for failure in state.failures.values()]), state.consumers_removed
 
     def each_second(self, long long now_ms):
         cdef Dispatcher dispatcher = self.host.dispatcher
@@ -70,7 +82,11 @@ cdef class DeadLetters(Capability):
         cdef Database db
         cdef Frame frame
         state = state_of(ctx)
-        if is_held(self.host) or not (state.failures or any([db.reserved for db in self.host.databases])):
+        if is_held(self.host):
+            self.acting_ms = 0
+            return
+        self.acting_ms = self.acting_ms or now_ms
+        if not (state.failures or any([db.reserved for db in self.host.databases])):
             return
         self.until_us = monotonic_us() + SLICE_US
         frame = ctx.frame()
@@ -100,7 +116,8 @@ cdef class DeadLetters(Capability):
         return 0
 
     cdef int follow_rules(self, Context ctx, Database db, bytes key) except -1:
-        """Look through the groups of one stream that have ACKWAIT."""
+        """Look through the groups of one stream that have ACKWAIT or CONSUMERTTL."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
         cdef bytes stream_key = stream_of_rules(key)
         cdef RuledGroup ruled
         try:
@@ -113,11 +130,31 @@ cdef class DeadLetters(Capability):
                 log.warning("Rules at '%s' are not obeyed: %s", printable(key), error)
             return 0
         self.logged.discard(key)
+        if dispatcher.router is not None and not dispatcher.router.is_settled(slot_of(stream_key)):
+            return 0
         for name, rule in rules.items():
-            if rule.ack_wait_ms and monotonic_us() < self.until_us:
+            if (rule.ack_wait_ms or rule.consumer_ttl_ms) and monotonic_us() < self.until_us:
                 ruled = self.open_group(ctx, db, stream_key, name)
-                if ruled is not None:
+                if ruled is None:
+                    continue
+                if ruled.ack_wait_ms:
                     self.look_through(ctx, ruled, Place(db.index, stream_key, name))
+                if ruled.consumer_ttl_ms:
+                    self.remove_idle(ctx, ruled)
+        return 0
+
+    cdef int remove_idle(self, Context ctx, RuledGroup ruled) except -1:
+        """Remove consumers that were not seen for too long, each in units of its own."""
+        cdef bint has_more
+        note_waiting(ctx, ruled)
+        for name in idle_consumers(ctx, ruled, self.acting_ms):
+            has_more = True
+            while has_more:
+                if monotonic_us() >= self.until_us:
+                    return 0
+                self.begin(ctx)
+                has_more = retire(ctx, ruled, name)
+                self.finish(ctx)
         return 0
 
     cdef RuledGroup open_group(self, Context ctx, Database db, bytes key, bytes name):
@@ -150,11 +187,21 @@ cdef class DeadLetters(Capability):
 
     cdef bint move_one(self, Context ctx, RuledGroup ruled, StreamID id) except -1:
         """Move one entry, as a unit of its own."""
-        cdef Dispatcher dispatcher = self.host.dispatcher
         cdef bint is_moved
-        ctx.effects = []
+        self.begin(ctx)
         is_moved = move(ctx, ruled, id, False)
+        self.finish(ctx)
+        return is_moved
+
+    cdef int begin(self, Context ctx) except -1:
+        """Begin a unit of effects."""
+        ctx.effects = []
+        return 0
+
+    cdef int finish(self, Context ctx) except -1:
+        """Pass the effects of a unit on."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
         for effect in ctx.effects:
             dispatcher.effects.add(ctx.db.index, effect, EVERYWHERE)
         dispatcher.effects.finish_unit()
-        return is_moved
+        return 0

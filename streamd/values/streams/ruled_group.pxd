@@ -23,6 +23,7 @@ cdef class RuledGroup:
     cdef uint64_t suspect                 # the delivery count from which on an entry is delivered alone
     cdef int64_t max_pending              # entries in the hands of consumers, from which on `>` gets none; 0: no limit
     cdef int64_t consumer_pending         # the same for each consumer
+    cdef int64_t consumer_ttl_ms          # how long a consumer may be idle; 0: for ever
 
     cdef inline bint is_used_up(self, const PelRecord *record) noexcept nogil:
         """Whether a pending entry is not delivered again."""

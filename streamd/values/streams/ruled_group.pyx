@@ -114,6 +114,7 @@ cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):
     ruled.suspect = rule.isolate or UINT64_MAX
     ruled.max_pending = rule.max_pending
     ruled.consumer_pending = rule.consumer_pending
+    ruled.consumer_ttl_ms = rule.consumer_ttl_ms
     return ruled
 
 

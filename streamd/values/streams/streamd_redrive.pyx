@@ -159,12 +159,8 @@ cdef bint redrive(
 cdef int give_back(Context ctx, bytes stream_key, Group group, StreamID id) except -1:
     """Make an acknowledged entry pending, without a consumer, as if it had never been delivered."""
     group.give_back(id, 0)
-    if ctx.is_propagating and ctx.has_xnack:
-        ctx.effects.append([
-            b"XNACK", stream_key, group.name, b"FAIL", b"IDS", b"1", id_text(id), b"RETRYCOUNT", b"0", b"FORCE",
-        ])
-    elif ctx.is_propagating:
-        propagate_unowned(ctx, stream_key, group, pel_find(&group.pel, id))
+    if ctx.is_propagating:
+        propagate_unowned(ctx, stream_key, group, b"FAIL", pel_find(&group.pel, id))
     ctx.dirty += 1
     note_change(ctx, stream_key)
     return ctx.db.signal_ready(stream_key)

@@ -4,12 +4,15 @@
 cimport cython
 
 from streamd.core.question cimport Question
+from streamd.keyspace.database cimport Database
 
 
 @cython.final
 @cython.no_gc
 cdef class GroupQuestion(Question):
     cdef bytes group
+    cdef bytes consumer
 
 
-cdef Question stream_question(bytes group, bint claims, bint in_line)
+cdef Question stream_question(bytes group, bytes consumer, bint claims, bint in_line)
+cdef list consumers_waiting(Database db, bytes key, bytes group)      # names; one that waits twice is in it twice

@@ -8,8 +8,10 @@ requests then fail. Entries released by XNACK go to the first waiter that claims
 
 cimport cython
 
+from streamd.core.blocking cimport Blocked, Queue, Waiters
 from streamd.core.question cimport Question
 from streamd.engine.ids cimport id_cmp
+from streamd.keyspace.database cimport Database
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.stream cimport Stream
 
@@ -18,7 +20,7 @@ __all__ = ["GroupQuestion"]
 cdef Question ANY_STREAM = Question(Stream)
 
 
-cdef Question stream_question(bytes group, bint claims, bint in_line):
+cdef Question stream_question(bytes group, bytes consumer, bint claims, bint in_line):
     """What XREAD (group: None) and XREADGROUP wait for.
 
     claims   for pending entries, too, which an idle time may yield
@@ -31,9 +33,25 @@ cdef Question stream_question(bytes group, bint claims, bint in_line):
     made = GroupQuestion.__new__(GroupQuestion)
     made.value_class = Stream
     made.group = group
+    made.consumer = consumer
     made.line = group if in_line else None
     made.passes = claims
     return made
+
+
+cdef list consumers_waiting(Database db, bytes key, bytes group):
+    """The consumers of a group that wait for entries of a stream."""
+    cdef Waiters waiters = db.waiters.get(key)
+    cdef Queue queue
+    cdef Blocked blocked
+    cdef list found = []
+    if waiters is not None:
+        for queue in (waiters.unlined, waiters.lines.get(group)):
+            for blocked in () if queue is None else queue.members():
+                question = blocked.request.question
+                if type(question) is GroupQuestion and (<GroupQuestion>question).group == group:
+                    found.append((<GroupQuestion>question).consumer)
+    return found
 
 
 @cython.final

@@ -206,15 +206,8 @@ def xnack(Context ctx not None, list args not None):
             if options.mode == FAIL and count and hold_back(ctx, ruled, record, count):
                 continue
         group.give_back(ids[i], count)
-        if not is_propagated:
-            continue
-        if ctx.has_xnack:
-            ctx.effects.append([
-                b"XNACK", <bytes>args[1], group.name, <bytes>args[3], b"IDS", b"1", id_text(ids[i]),
-                b"RETRYCOUNT", number_text(count), b"FORCE",
-            ])
-        else:
-            propagate_unowned(ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]))
+        if is_propagated:
+            propagate_unowned(ctx, <bytes>args[1], group, <bytes>args[3], pel_find(&group.pel, ids[i]))
     if given_back:
         ctx.dirty += <uint64_t>given_back
         note_change(ctx, <bytes>args[1])

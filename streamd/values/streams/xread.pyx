@@ -431,7 +431,7 @@ cdef int wait(
 ) except -1:
     """Block the client until one of its keys is ready. `$` becomes the ID it stood for; `+` is resolved each time."""
     keys = args[options.first_key:options.first_key + options.key_count]
-    question = stream_question(options.group, ready_at_ms >= 0, in_line)
+    question = stream_question(options.group, options.consumer, ready_at_ms >= 0, in_line)
     again = with_fixed_ids(args, options, after)
     ctx.block_on(BlockRequest(keys, again, options.timeout_ms, question, ready_at_ms))
     return 0
