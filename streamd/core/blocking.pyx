@@ -397,6 +397,21 @@ cdef class BlockedClients:
         self.timer = self.loop.call_later(max(0, when_us - monotonic_us() + TIMER_GRACE_US) / 1e6, self.on_time)
         return 0
 
+    cdef int advance(self, long long by_us) except -1:
+        """Time has been advanced: all waits end earlier by that. Those that are over end now."""
+        cdef Blocked blocked
+        cdef Py_ssize_t i
+        for i in range(self.time_count):
+            blocked = <Blocked>self.timeline[i]            # in the same order as before
+            if blocked.deadline_us != NEVER:
+                blocked.deadline_us -= by_us
+            if blocked.retry_us != NEVER:
+                blocked.retry_us -= by_us
+        if self.timer is not None:
+            self.timer.cancel()
+        self.on_time()
+        return 0
+
     def on_time(self):
         """Time out, or retry, the clients whose time has come."""
         cdef long long now_us = monotonic_us()

@@ -59,6 +59,7 @@ cdef class ClientHost:
     cdef long long ended_us                # monotonic: when the last request ended and the next began
     cdef long long wall_offset_us          # added to monotonic time to get Unix time
     cdef long long wall_read_us            # monotonic: when the offset was determined
+    cdef readonly long long advanced_us    # how far this server's Unix time is ahead of the system's: tests advance it
     cdef size_t output_watch[3]            # by OutputClass: size from which unsent replies are checked
     cdef size_t output_most[3]             # ... maximum size of a reply while it is written; SIZE_MAX: no limit
     cdef readonly long long names_size     # bytes of the names that clients subscribe to, watch and track
@@ -77,6 +78,7 @@ cdef class ClientHost:
     cdef long long last_client_id
 
     cpdef long long new_client_id(self)
+    cpdef long long unix_ms(self)          # the time of this server, in ms
     cdef void look_at_clocks(self) noexcept
     cdef int register(self, Client client, object sock) except -1
     cdef int forget(self, Client client) except -1

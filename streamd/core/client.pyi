@@ -25,6 +25,9 @@ class ClientHost:
     net_output_bytes: int
     total_reads: int
     total_writes: int
+    @property
+    def advanced_us(self) -> int: ...
+    def unix_ms(self) -> int: ...
     def take_peaks(self) -> tuple[int, int]: ...
 
 @disjoint_base

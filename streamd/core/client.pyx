@@ -59,6 +59,10 @@ cdef class ClientHost:
         self.last_client_id += 1
         return self.last_client_id
 
+    cpdef long long unix_ms(self):
+        """Unix time in ms, as this server has it: its own steps (cron, timers) begin with it."""
+        return (wall_us() + self.advanced_us) // 1000
+
     cdef void look_at_clocks(self) noexcept:
         """Read the time before requests are run.
 
@@ -67,7 +71,7 @@ cdef class ClientHost:
         self.ended_us = monotonic_us()
         if self.ended_us - self.wall_read_us >= WALL_CLOCK_US:
             self.wall_read_us = self.ended_us
-            self.wall_offset_us = wall_us() - self.ended_us
+            self.wall_offset_us = wall_us() + self.advanced_us - self.ended_us
 
     def take_peaks(self):
         """The largest backlog of any one client since the last call: bytes of requests, and of replies.

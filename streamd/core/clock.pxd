@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The two clocks: monotonic for durations and waits, wall for entry IDs and expiries."""
+"""The clocks of the system: monotonic for durations and waits, wall for Unix time. See ClientHost.unix_ms."""
 
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
@@ -16,10 +16,3 @@ cdef inline long long wall_us() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_REALTIME, &t)
     return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
-
-
-cdef inline long long wall_ms() noexcept nogil:
-    """Unix time in milliseconds."""
-    cdef timespec t
-    clock_gettime(CLOCK_REALTIME, &t)
-    return <long long>t.tv_sec * 1000 + t.tv_nsec // 1000000

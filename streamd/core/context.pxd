@@ -52,6 +52,7 @@ cdef class Context:
     # Where streams have entries besides those in memory: a core.tiers.Tiers; None: nowhere.
     cdef public object tiers
     cdef public bint has_xnack            # the readers of propagated commands know XNACK (rdb-form)
+    cdef public bint has_default_rules    # the configuration has rules for streams or groups
     cdef Frame frame(self)
     cdef int go_back(self, Frame frame) except -1
     cpdef block_on(self, object request)

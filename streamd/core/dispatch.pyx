@@ -34,7 +34,7 @@ from streamd.core.client cimport (
     IN_MULTI, LIMITED, MONITORING, REPLY_LAST, REPLY_NEVER, REPLICA, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
     TRACKING, Client,
 )
-from streamd.core.clock cimport monotonic_us, wall_ms
+from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport BlockRequest, Context, Frame, act_for
 from streamd.core.effects cimport EVERYWHERE, REPLICAS, Effects
 from streamd.core.histogram cimport Histogram
@@ -345,6 +345,13 @@ cdef class Dispatcher(Turn):
         """Add one ServerState to the server's set, or remove it."""
         self.state = self.state | state if is_on else self.state & ~state
         return 0
+
+    def advance(self, long long by_us):
+        """Set the Unix time of this server forward, for tests. Clients wait for that much less."""
+        self.advanced_us += by_us
+        self.wall_read_us = 0
+        self.look_at_clocks()
+        self.blocked.advance(by_us)
 
     def cron(self):
         """Serve the clients waiting for keys that expired; check the clients that do not read."""
@@ -762,7 +769,7 @@ cdef class Dispatcher(Turn):
             raise UnknownCommandError(route.wrong_arity)
         outer = context.frame()
         act_for(context, client, client.db, client.reply)
-        context.now_ms = outer.now_ms = wall_ms()   # time does not go back afterwards
+        context.now_ms = outer.now_ms = self.unix_ms()   # time does not go back afterwards
         context.db.now_ms = context.now_ms
         context.is_replaying = context.in_transaction = True
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from streamd.core.context import Context
 from streamd.core.spec import KeysAfter, KeysAt, command, container, key, string
+from streamd.delivery.defaults import group_rule_in_force
 from streamd.delivery.options import arguments_of, describe, find_value, parse_changes, parse_names
-from streamd.delivery.rule_commands import reply_with, store_rules
+from streamd.delivery.rule_commands import FROM_CONFIGURATION, reply_with, store_rules
 from streamd.delivery.rules import GroupRule, read_all_rules, read_rules, rules_with, rules_without
 from streamd.delivery.state import Place, state_of
 
@@ -43,12 +44,15 @@ def streamd_group_set(ctx: Context, args: list[bytes]) -> None:
 def streamd_group_get(ctx: Context, args: list[bytes]) -> None:
     shown: list[tuple[bytes, bytes | int]] = []
     try:
-        rule = read_rules(ctx.db, args[2]).get(args[3])
+        own = read_rules(ctx.db, args[2]).get(args[3])
     except ValueError as error:
         shown.append((b"parse-error", str(error).encode(errors="backslashreplace")))
-        rule = None
+        own = None
+    rule = group_rule_in_force(ctx, args[2], args[3])
     if rule is not None:
         shown += describe(rule)
+        if own is None:
+            shown.append(FROM_CONFIGURATION)
     failure = state_of(ctx).failures.get(Place(ctx.db.index, args[2], args[3]))
     if failure is not None:
         shown += [(b"last-error", failure.error.encode()), (b"not-moved", len(failure.ids))]

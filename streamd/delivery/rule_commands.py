@@ -8,7 +8,10 @@ from streamd.core.context import Context
 from streamd.delivery.rules import Rules, format_rules, key_of_rules
 from streamd.keyspace.listener import EVENTS
 
-__all__ = ["reply_with", "store_rules"]
+__all__ = ["FROM_CONFIGURATION", "reply_with", "store_rules"]
+
+FROM_CONFIGURATION = (b"from", b"configuration")
+"""What GET shows of a rule that was not set by command."""
 
 
 def store_rules(ctx: Context, stream: bytes, rules: Rules) -> None:

@@ -41,7 +41,7 @@ from streamd.keyspace.database import RESERVED, Database
 from streamd.keyspace.hash_slot import slot_of, tag_of
 
 __all__ = [
-    "NO_STREAM_RULE", "GroupRule", "Rules", "StreamRule", "feeds_itself", "find_rule", "format_rules", "key_of_rules", "parse_rules", "read_all_rules",
+    "NO_STREAM_RULE", "GroupRule", "Rules", "StreamRule", "feeds_itself", "format_rules", "key_of_rules", "parse_rules", "read_all_rules",
     "read_rules", "rules_with", "rules_without", "stream_of_rules", "stream_rules_with",
 ]  # fmt: skip
 
@@ -316,14 +316,6 @@ def read_all_rules(db: Database, stream: bytes) -> Rules:
 def read_rules(db: Database, stream: bytes) -> Mapping[bytes, GroupRule]:
     """The rules of the groups of a stream. Raises ValueError if the stored text does not parse."""
     return read_all_rules(db, stream).groups
-
-
-def find_rule(db: Database, stream: bytes, group: bytes) -> GroupRule | None:
-    """The rule of a group, or None if it has none, or none that parses."""
-    try:
-        return read_rules(db, stream).get(group)
-    except ValueError:
-        return None
 
 
 def rules_with(db: Database, stream: bytes, group: bytes, changes: Mapping[str, Any]) -> Rules:

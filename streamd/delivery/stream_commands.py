@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from streamd.core.context import Context
 from streamd.core.spec import KeysAfter, KeysAt, command, container, key
+from streamd.delivery.defaults import stream_rule_in_force
 from streamd.delivery.options import arguments_of, describe, find_value, parse_changes, parse_names
 from streamd.delivery.progress import all_progress
-from streamd.delivery.rule_commands import reply_with, store_rules
+from streamd.delivery.rule_commands import FROM_CONFIGURATION, reply_with, store_rules
 from streamd.delivery.rules import StreamRule, read_all_rules, stream_rules_with
 from streamd.delivery.trimmed import trimmed_of
 
@@ -39,10 +40,14 @@ def streamd_stream_set(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def streamd_stream_get(ctx: Context, args: list[bytes]) -> None:
     shown: list[tuple[bytes, bytes | int]] = []
+    own = rule = stream_rule_in_force(ctx, ctx.db, args[2])
     try:
-        shown += describe(read_all_rules(ctx.db, args[2]).stream)
+        own = read_all_rules(ctx.db, args[2]).stream
     except ValueError as error:
         shown.append((b"parse-error", str(error).encode(errors="backslashreplace")))
+    shown += describe(rule)
+    if rule != own:
+        shown.append(FROM_CONFIGURATION)
     progress = all_progress(ctx).by_stream.get((ctx.db.index, args[2]))
     if progress is not None:
         shown += [(name.encode(), value) for name, value in vars(progress).items() if value and name != "error"]

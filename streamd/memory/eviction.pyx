@@ -40,7 +40,7 @@ from streamd.keyspace.key_record cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCES
 from streamd.errors import OUT_OF_MEMORY
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport CLASS_REPLICA, Client
-from streamd.core.clock cimport monotonic_us, wall_ms
+from streamd.core.clock cimport monotonic_us
 from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED
 from streamd.heap cimport heap_bytes
 from streamd.core.info cimport numbers
@@ -151,7 +151,7 @@ cdef class Eviction(Capability):
             total += db.memory()
         if total > self.peak:
             self.peak = total
-            self.peak_ms = wall_ms()
+            self.peak_ms = self.dispatcher.unix_ms()
         return total
 
     cdef long long uncounted(self) except -1:
@@ -295,7 +295,7 @@ cdef class Eviction(Capability):
         if found is None:
             return False
         db, record = found
-        db.now_ms = wall_ms()
+        db.now_ms = self.dispatcher.unix_ms()
         db.evict(record)
         used = self.used()
         db.report_evicted(key_of(record))
@@ -362,7 +362,7 @@ cdef class Eviction(Capability):
         cdef KeyRecord record
         cdef Py_ssize_t count
         cdef bint has_any = False
-        cdef long long now_ms = wall_ms()
+        cdef long long now_ms = self.dispatcher.unix_ms()
         for db in self.databases:
             count = self.eligible(db)
             if count:

@@ -71,6 +71,7 @@ from streamd.values.lists.list_limits import ListLimits
 from streamd.values.sets.set_limits import SetLimits
 from streamd.values.sorted_sets.sorted_set_limits import SortedSetLimits
 from streamd.values.streams.dead_letter_timer import DeadLetters
+from streamd.values.streams.default_streams import DefaultStreams
 from streamd.values.streams.stream_rules import StreamRules
 from streamd.values.streams.stream_settings import StreamLimits
 
@@ -86,7 +87,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Measurement, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, DeadLetters, StreamRules, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
+    Eviction, Measurement, Memory, HashLimits, ListLimits, SetLimits, SortedSetLimits, StreamLimits, DefaultStreams, DeadLetters, StreamRules, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Maintenance, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Routing, Cluster, SlotMigrations, SlotStatistics, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, TieredReads, Traffic, Collector,
     Metrics, Console,

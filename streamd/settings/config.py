@@ -5,7 +5,7 @@ and in the rooms that declare settings and directives of their own, which are im
 `Config.for_embedding` (keyword arguments), or with all defaults.
 
 The grammar is Redis's: a directive a line, words quoted as in inline commands, `#` only at the start of a line, later
-directives override earlier ones, except `save` and `client-output-buffer-limit`, which add up. The command
+directives override earlier ones, except those that add up (`save`, `client-output-buffer-limit`, rules). The command
 line is turned into lines that follow those of the file, so that everything is parsed alike.
 
 Texts and behaviour: Redis 8.6, as seen on a running server.
@@ -148,10 +148,13 @@ class Config(Values):
                 raise UnknownSettingError(name, unknown_text(name))
             if isinstance(setting.kind, Boolean) and value in (0, 1):
                 value = bool(value)
-            elif setting.kind.is_multi and isinstance(value, str) and value:
+            elif setting.kind.is_multi and not setting.kind.is_lines and isinstance(value, str) and value:
                 value = split_text(value)
             try:
-                config._take(setting, as_arguments(value), keep=False)
+                if setting.kind.is_lines:
+                    config._take_lines(setting, "\n".join(as_arguments(value)))
+                else:
+                    config._take(setting, as_arguments(value), keep=False)
             except ConfigError as error:
                 raise ConfigError(name, f"{setting.name}: {error.reason}") from error
         config._check_together()
@@ -180,6 +183,13 @@ class Config(Values):
         except Refused as error:
             raise ConfigError(setting.name, str(error)) from error
         setattr(self, setting.attribute, value)
+
+    def _take_lines(self, setting: Setting, text: str) -> None:
+        """The same for a setting whose directives are the lines of a text."""
+        self._take(setting, [""], keep=False)
+        for line in text.split("\n"):
+            if words := split_text(line):
+                self._take(setting, words, keep=True)
 
     def _check_together(self) -> None:
         """Refuse values that conflict with each other; raises ConfigError."""
@@ -220,6 +230,9 @@ class Config(Values):
         try:
             for (name, value), setting in zip(pairs, named, strict=True):
                 culprit = name
+                if setting.kind.is_lines:
+                    self._take_lines(setting, value)
+                    continue
                 args = [value] if not setting.kind.is_multi else value.split(" ") if value else []
                 self._take(setting, args, keep=False)
             for (name, _), setting in zip(pairs, named, strict=True):
@@ -470,7 +483,7 @@ class Reader:
         setting = by_name.get(name)
         if setting is not None:
             if setting.kind.is_multi and len(args) == 1 and args[0]:
-                args = args[0].split(" ")
+                args = split_text(args[0]) if setting.kind.is_lines else args[0].split(" ")
             self._config._take(setting, args, keep=setting.name in self._given)
             self._given.add(setting.name)
         elif name == "include" and len(args) == 1:

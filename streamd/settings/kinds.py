@@ -41,11 +41,13 @@ class Kind:
 
     is_multi           takes several arguments; otherwise exactly one
     adds_up            in a file, a second directive adds to the first instead of replacing it
+    is_lines           ... and CONFIG GET and SET have all directives as the lines of one text
     is_always_written  CONFIG REWRITE writes the value even when it is the default
     """
 
     is_multi: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
+    is_lines: ClassVar[bool] = False
     is_always_written: ClassVar[bool] = False
 
     def parse(self, args: Sequence[str], old: Any) -> Any:

@@ -18,7 +18,6 @@ from streamd.delivery.rules import (
     GroupRule,
     Rules,
     StreamRule,
-    find_rule,
     format_rules,
     key_of_rules,
     parse_rules,
@@ -95,9 +94,7 @@ def test_a_rule_is_a_line_of_one_plain_string(ctx: HandlerContext) -> None:
     assert observe(ctx, request) == []
     run(ctx, "STREAMD.GROUP", "SET", "s", "g", "DEADLETTER", "dead")
     assert run(ctx, "GET", RULES_OF_S) == text + b"\nGROUP g DEADLETTER dead"
-    rule = find_rule(ctx.db, b"s", b"g")
-    assert rule is not None
-    assert rule.dead_letter == b"dead"
+    assert read_all_rules(ctx.db, b"s").groups[b"g"].dead_letter == b"dead"
     run(ctx, "XGROUP", "CREATE", "s", "g", "0")
     run(ctx, "XGROUP", "DESTROY", "s", "g")
     assert run(ctx, "GET", RULES_OF_S) == text

@@ -23,6 +23,7 @@ from streamd.keyspace.database cimport Database
 from streamd.keyspace.hash_slot cimport slot_of
 from streamd.values.streams.acting cimport is_held
 from streamd.values.streams.dead_letters cimport move
+from streamd.values.streams.default_streams cimport DefaultStreams
 from streamd.values.streams.delivery cimport idle_of
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.idle_consumers cimport idle_consumers, note_waiting, retire
@@ -55,6 +56,7 @@ cdef class DeadLetters(Capability):
     """
 
     cdef object host
+    cdef DefaultStreams defaults
     cdef dict resume
     cdef set logged
     cdef long long until_us
@@ -68,6 +70,7 @@ cdef class DeadLetters(Capability):
 
     def __init__(self, host):
         self.host = host
+        self.defaults = host.get(DefaultStreams)
         self.resume = {}
         self.logged = set()
 
@@ -86,7 +89,7 @@ cdef class DeadLetters(Capability):
             self.acting_ms = 0
             return
         self.acting_ms = self.acting_ms or now_ms
-        if not (state.failures or any([db.reserved for db in self.host.databases])):
+        if not (state.failures or self.defaults.is_on or any([db.reserved for db in self.host.databases])):
             return
         self.until_us = monotonic_us() + SLICE_US
         frame = ctx.frame()
@@ -99,6 +102,8 @@ cdef class DeadLetters(Capability):
             for db in self.host.databases:
                 for key in list(db.reserved or ()):
                     self.follow_rules(ctx, db, key)
+                for key in list(self.defaults.streams_of(db)):
+                    self.follow_defaults(ctx, db, key)
         finally:
             ctx.go_back(frame)
         dispatcher.serve_ready()
@@ -117,9 +122,7 @@ cdef class DeadLetters(Capability):
 
     cdef int follow_rules(self, Context ctx, Database db, bytes key) except -1:
         """Look through the groups of one stream that have ACKWAIT or CONSUMERTTL."""
-        cdef Dispatcher dispatcher = self.host.dispatcher
         cdef bytes stream_key = stream_of_rules(key)
-        cdef RuledGroup ruled
         try:
             if stream_key is None:
                 raise ValueError("the key has not the name that goes with a stream")
@@ -130,17 +133,40 @@ cdef class DeadLetters(Capability):
                 log.warning("Rules at '%s' are not obeyed: %s", printable(key), error)
             return 0
         self.logged.discard(key)
-        if dispatcher.router is not None and not dispatcher.router.is_settled(slot_of(stream_key)):
-            return 0
         for name, rule in rules.items():
-            if (rule.ack_wait_ms or rule.consumer_ttl_ms) and monotonic_us() < self.until_us:
-                ruled = self.open_group(ctx, db, stream_key, name)
-                if ruled is None:
-                    continue
-                if ruled.ack_wait_ms:
-                    self.look_through(ctx, ruled, Place(db.index, stream_key, name))
-                if ruled.consumer_ttl_ms:
-                    self.remove_idle(ctx, ruled)
+            self.follow_group(ctx, db, stream_key, name, rule)
+        return 0
+
+    cdef int follow_defaults(self, Context ctx, Database db, bytes key) except -1:
+        """The same for the groups that have their rules from the configuration."""
+        cdef object value = db.peek(key)
+        if type(value) is not Stream:
+            return 0
+        try:
+            own = read_rules(db, key)
+        except ValueError:
+            return 0
+        for name in list((<Stream>value).groups):
+            rule = None if name in own else self.defaults.defaults.group_rule(key, name)
+            if rule is not None:
+                self.follow_group(ctx, db, key, name, rule)
+        return 0
+
+    cdef int follow_group(self, Context ctx, Database db, bytes key, bytes name, object rule) except -1:
+        """Do what the rule of one group wants done by the clock."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
+        cdef RuledGroup ruled
+        if not (rule.ack_wait_ms or rule.consumer_ttl_ms) or monotonic_us() >= self.until_us:
+            return 0
+        if dispatcher.router is not None and not dispatcher.router.is_settled(slot_of(key)):
+            return 0
+        ruled = self.open_group(ctx, db, key, name)
+        if ruled is None:
+            return 0
+        if ruled.ack_wait_ms:
+            self.look_through(ctx, ruled, Place(db.index, key, name))
+        if ruled.consumer_ttl_ms:
+            self.remove_idle(ctx, ruled)
         return 0
 
     cdef int remove_idle(self, Context ctx, RuledGroup ruled) except -1:

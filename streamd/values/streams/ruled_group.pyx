@@ -35,7 +35,7 @@ from streamd.values.streams.pel cimport (
 )
 from streamd.values.streams.stream cimport Stream
 
-from streamd.delivery.rules import find_rule
+from streamd.delivery.defaults import group_rule_in_force
 from streamd.delivery.state import Place, state_of
 
 __all__ = []
@@ -84,15 +84,15 @@ cdef inline double swing(StreamID id) noexcept nogil:
 
 cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group):
     """The group with its rule, or None: it has none, or others decide. Cheap where nobody has set a rule."""
-    if ctx.db.reserved is None or ctx.is_replaying:
+    if (ctx.db.reserved is None and not ctx.has_default_rules) or ctx.is_replaying:
         return None
-    rule = find_rule(ctx.db, key, group.name)
+    rule = group_rule_in_force(ctx, key, group.name)
     return None if rule is None else ruled_by(rule, key, stream, group)
 
 
 cdef int signal_room(Context ctx, bytes key) except -1:
     """Run the readers again that wait for entries of a stream, if rules may have made them wait."""
-    if ctx.db.reserved is not None:
+    if ctx.db.reserved is not None or ctx.has_default_rules:
         ctx.db.signal_ready(key)
     return 0
 

@@ -17,18 +17,20 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
 from streamd.core.capability cimport Capability
-from streamd.core.clock cimport monotonic_us, wall_ms
+from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context, Frame
 from streamd.core.dispatch cimport Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.keyspace.database cimport Database
 from streamd.keyspace.hash_slot cimport slot_of
 from streamd.values.streams.acting cimport is_held
+from streamd.values.streams.default_streams cimport DefaultStreams
 from streamd.values.streams.delays cimport Delays
 from streamd.values.streams.retention cimport Retention
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.info import Fields
+from streamd.delivery.defaults import stream_rule_in_force
 from streamd.delivery.progress import all_progress
 from streamd.delivery.rules import NO_STREAM_RULE, feeds_itself, parse_rules, stream_of_rules
 from streamd.delivery.trimmed import REASONS, trimmed_of
@@ -67,6 +69,8 @@ cdef bint has_delays(RuledStream ruled) noexcept:
 cdef class StreamRules(Capability):
     """The streams with rules, and what is to be done for them.
 
+    defaults      finds streams that a rule of the configuration is about; `version` is what was last read of it
+    arrived       (Database, key) of streams that have changed, and may have such a rule
     streams       by database: by key
     texts         by database: the string of rules as it was read, by its key; None: the key holds no rules
     marked        RuledStream: those to be looked at, first come, first served
@@ -91,6 +95,9 @@ cdef class StreamRules(Capability):
     }
 
     cdef object host
+    cdef DefaultStreams defaults
+    cdef int version
+    cdef dict arrived
     cdef list streams
     cdef list texts
     cdef list marked
@@ -104,6 +111,8 @@ cdef class StreamRules(Capability):
 
     def __init__(self, host):
         self.host = host
+        self.defaults = host.get(DefaultStreams)
+        self.arrived = {}
         self.streams = [{} for _ in host.databases]
         self.texts = [{} for _ in host.databases]
         self.marked = []
@@ -129,10 +138,12 @@ cdef class StreamRules(Capability):
         cdef RuledStream ruled
         cdef bint has_any = False
         self.is_stale = False
+        self.version = self.defaults.version
+        self.arrived.clear()
         for db in self.host.databases:
             known = self.streams[db.index]
             texts = {}
-            if not known and not db.reserved:
+            if not known and not db.reserved and not self.defaults.is_on:
                 self.texts[db.index] = texts
                 continue
             found = {}
@@ -140,6 +151,11 @@ cdef class StreamRules(Capability):
                 ruled = self.learn(db, rules_key, known, texts)
                 if ruled is not None:
                     found[ruled.key] = ruled
+            for key in self.defaults.streams_of(db):
+                if key not in found:
+                    ruled = self.take(db, key, stream_rule_in_force(ctx, db, key), known.get(key))
+                    if ruled is not None:
+                        found[key] = ruled
             self.streams[db.index] = found
             self.texts[db.index] = texts
             for key in known.keys() - found.keys():
@@ -149,7 +165,22 @@ cdef class StreamRules(Capability):
         if not has_any:
             self.marked = []
         self.timed = [ruled for each in self.streams for ruled in (<dict>each).values() if has_delays(ruled)]
-        dispatcher.key_changes.observe(self, has_any)
+        dispatcher.key_changes.observe(self, has_any or self.defaults.is_on)
+        return 0
+
+    cdef int welcome(self, Context ctx) except -1:
+        """Learn the rules of streams that have come, and have none by command."""
+        cdef Database db
+        cdef RuledStream ruled
+        for db, key in self.arrived:
+            known = self.streams[db.index]
+            if key not in known and type(db.peek(key)) is Stream:
+                ruled = self.take(db, key, stream_rule_in_force(ctx, db, key), None)
+                if ruled is not None:
+                    known[key] = ruled
+                    if has_delays(ruled):
+                        self.timed.append(ruled)
+        self.arrived.clear()
         return 0
 
     cdef RuledStream learn(self, Database db, bytes rules_key, dict known, dict texts):
@@ -170,6 +201,10 @@ cdef class StreamRules(Capability):
             rule = parse_rules(text).stream
         except ValueError:
             return None                       # dead_letter_timer.pyx logs it
+        return self.take(db, key, rule, ruled)
+
+    cdef RuledStream take(self, Database db, bytes key, object rule, RuledStream ruled):
+        """A stream with its rule: what is known of it, if that is still true; None: it has no rule."""
         if rule == NO_STREAM_RULE:
             return None
         if ruled is None or ruled.rule != rule:
@@ -210,6 +245,9 @@ cdef class StreamRules(Capability):
         ):
             self.is_stale = True
             self.schedule()
+        elif self.defaults.is_on and self.defaults.defaults.stream_rule(key) != NO_STREAM_RULE:
+            self.arrived[db, key] = None
+            self.schedule()
         return 0
 
     cdef int flushing(self, object db) except -1:
@@ -226,7 +264,9 @@ cdef class StreamRules(Capability):
         for db in self.host.databases:
             if len(db.reserved or ()) != len(<dict>self.texts[db.index]):
                 self.is_stale = True
-        if self.is_stale or self.marked:
+        if self.version != self.defaults.version:
+            self.is_stale = True
+        if self.is_stale or self.arrived or self.marked:
             self.schedule()
 
     def each_second(self, long long now_ms):
@@ -252,12 +292,14 @@ cdef class StreamRules(Capability):
             return                            # cron tries again
         if self.is_stale:
             self.refresh()
+        if self.arrived:
+            self.welcome(ctx)
         if not self.marked:
             return
         until_us = monotonic_us() + SLICE_US
         frame = ctx.frame()
         try:
-            ctx.now_ms = wall_ms()
+            ctx.now_ms = dispatcher.unix_ms()
             for db in self.host.databases:
                 db.now_ms = ctx.now_ms
             self.budget = MOST_CHANGES
@@ -322,7 +364,7 @@ cdef class StreamRules(Capability):
     def ring(self):
         """Look at the streams that have an entry that is due."""
         cdef RuledStream ruled
-        cdef int64_t now_ms = wall_ms()
+        cdef int64_t now_ms = (<Dispatcher>self.host.dispatcher).unix_ms()
         self.timer = None
         self.timer_ms = 0
         for ruled in self.timed:

@@ -155,7 +155,7 @@ def xgroup_destroy(Context ctx not None, list args not None):
     ctx.dirty += 1
     note_change(ctx, <bytes>args[2])
     ctx.db.event(EVENT_STREAM, b"xgroup-destroy", <bytes>args[2])
-    if ctx.db.reserved and not ctx.is_replaying:
+    if (ctx.db.reserved or ctx.has_default_rules) and not ctx.is_replaying:
         drop_rules_of_group(ctx, <bytes>args[2], <bytes>args[3])
         if ctx.effects is not None:
             ctx.effects.insert(0, args)
