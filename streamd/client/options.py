@@ -35,7 +35,7 @@ Options = Mapping[str, str]
 T = TypeVar("T")
 
 OPTIONS_OF_SPARK = frozenset(
-    {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "partitionoverwritemode", "provider"}
+    {"checkpointlocation", "queryname", "outputmode", "mergeschema", "partitionoverwritemode", "provider"}
 )
 """Options that Spark, not the user, may add to those of a source or sink."""
 
@@ -171,6 +171,16 @@ def read_value(name: str, parse: Callable[[str], T], value: str, *, is_secret: b
 
 def lowered(options: Options) -> dict[str, str]:
     return {str(name).lower(): str(value) for name, value in options.items() if value is not None}
+
+
+def named_by_path(options: Options, others: Iterable[str]) -> dict[str, str]:
+    """Options with lowered names, in which what `load`, `save` and `start` call a path is the stream."""
+    found = lowered(options)
+    only_one_of(found, "path", "paths", *others)
+    for name, meant in (("path", "stream"), ("paths", "streams")):
+        if name in found:
+            found[meant] = found.pop(name)
+    return found
 
 
 def refuse_unknown(options: Options, *classes: type[Any]) -> None:

@@ -18,7 +18,7 @@ from streamd.client.client_errors import (
     UnreachableError,
 )
 from streamd.spark.session import find_java, register, session
-from streamd.spark.spark_errors import JavaMissingError
+from streamd.spark.spark_errors import JavaMissingError, WorkerPythonError
 
 __all__ = [
     "DataLossError",
@@ -28,6 +28,7 @@ __all__ = [
     "OptionError",
     "ServerError",
     "UnreachableError",
+    "WorkerPythonError",
     "find_java",
     "register",
     "session",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from streamd.client.client_errors import OptionError
 from streamd.errors import StreamdError
 from streamd.spark.source.batch import PushingRangesReader, RangesReader
 from streamd.spark.spark_errors import VersionError, told_in_one_line
@@ -43,11 +44,13 @@ class StreamdDataSource(DataSource):
     def schema(self) -> StructType:
         from streamd.spark.source.schema import default_schema
 
+        self._refuse_tables()
         options = SourceOptions.parse(self.options)
         return default_schema(options.metadata_prefix, options.fields)
 
     @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._refuse_tables()
         options = SourceOptions.parse_batch(self.options)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         if options.archive is not None:
@@ -83,6 +86,22 @@ class StreamdDataSource(DataSource):
         from streamd.spark.sink.writer import StreamdStreamWriter
 
         return StreamdStreamWriter(schema, SinkOptions.parse(self.options), overwrite)
+
+    def _refuse_tables(self) -> None:
+        """Raise OptionError where Spark creates or reads a table of its catalog.
+
+        Spark 4.3 passes the options of such a table when it asks for its columns, then also as `option.<name>`, and never
+        again: a read has none, unless its statement has a clause WITH.
+        """
+        if not self.options or any(name.lower().startswith("option.") for name in self.options):
+            raise OptionError("stream", NO_TABLES)
+
+
+NO_TABLES = (
+    "not given. Spark does not pass the options of CREATE TABLE ... USING streamd to a data source in Python: use "
+    "CREATE TEMPORARY VIEW ... USING streamd OPTIONS (stream '...'), or read a table that has columns with "
+    "SELECT ... FROM table WITH (stream = '...')"
+)
 
 
 class FailingStreamReader(DataSourceStreamReader):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamd.disk import Disk, replacing
-from streamd.spark.spark_errors import JavaMissingError
+from streamd.spark.spark_errors import JavaMissingError, WorkerPythonError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,9 +71,11 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use:
               PySpark keeps what it planned for the first use of a DataFrame, filters included, and reads no more
               than that for its other uses, be it in a later query or in another branch of the same one.
+    Raises WorkerPythonError if the Python that Spark runs cannot load the data source.
     """
     from streamd.spark.data_source import PushingStreamdDataSource, StreamdDataSource
 
+    check_worker_python(spark)
     wanted = PushingStreamdDataSource if pushdown else StreamdDataSource
     if pushdown:
         spark.conf.set(PUSHDOWN_CONF, "true")
@@ -83,6 +85,28 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
         spark.dataSource.register(wanted)
         spark.conf.set(REGISTERED_CONF, wanted.__name__)
     activate(spark)
+
+
+def check_worker_python(spark: SparkSession) -> None:
+    """Raise WorkerPythonError if the Python of Spark's workers is another one than this, and cannot load the data source.
+
+    Otherwise Spark reports that it failed to find it, or a missing module in the middle of a query.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        return  # Spark Connect: workers run at the server
+    program = spark.sparkContext.pythonExec
+    if shutil.which(program) == shutil.which(sys.executable):
+        return
+    try:
+        found = subprocess.run([program, "-c", "import pyspark_streamd"], capture_output=True, text=True, check=False)
+        reason = "" if found.returncode == 0 else (found.stderr.strip().splitlines() or ["it ended with an error"])[-1]
+    except OSError as error:
+        reason = str(error)
+    if reason:
+        raise WorkerPythonError(
+            f"Spark's workers run {program!r}, which cannot load streamd ({reason}): set PYSPARK_PYTHON={sys.executable}, or "
+            "spark.pyspark.python, to a Python that has it, before the session starts"
+        )
 
 
 def activate(spark: SparkSession) -> None:

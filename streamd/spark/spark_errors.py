@@ -2,6 +2,7 @@
 
 StreamdError
  +- JavaMissingError  there is no Java that Spark can use; says how to install one
+ +- WorkerPythonError the Python that Spark runs cannot load streamd; says what to set
  +- VersionError      something that this PySpark is too old for
  +- OffsetError       an offset in a checkpoint that this version does not understand (source/offsets.py)
 """
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 
 from streamd.errors import StreamdError
 
-__all__ = ["JavaMissingError", "VersionError", "told_in_one_line"]
+__all__ = ["JavaMissingError", "VersionError", "WorkerPythonError", "told_in_one_line"]
 
 
 class VersionError(StreamdError):
@@ -31,6 +32,10 @@ class VersionError(StreamdError):
 
 class JavaMissingError(StreamdError):
     """There is no Java that Spark can use."""
+
+
+class WorkerPythonError(StreamdError):
+    """The Python that Spark runs for data sources cannot load this one."""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from streamd.client.options import (
     boolean,
     choice,
     lowered,
+    named_by_path,
     names,
     needs,
     only_one_of,
@@ -81,6 +82,9 @@ def bounds(kind: Literal["id", "time"], *, is_end: bool) -> Callable[[str], Boun
 
     return parse
 
+
+NAMES = ("stream", "streams", "streamPattern")
+"""Options that name what to read."""
 
 QUERY_OPTIONS = (
     "maxEntriesPerTrigger",
@@ -223,9 +227,9 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Options) -> SourceOptions:
         """Read the options of a source. Raises OptionError."""
-        given = lowered(options)
+        given = named_by_path(options, NAMES)
         refuse_unknown(given, cls, ConnectionOptions)
-        only_one_of(given, "stream", "streams", "streamPattern")
+        only_one_of(given, *NAMES)
         only_one_of(given, "startingId", "startingTimestamp")
         only_one_of(given, "endingId", "endingTimestamp")
         made = cls(connection=ConnectionOptions.parse(given), **read_fields(cls, given))

@@ -12,7 +12,7 @@ from streamd.client.options import (
     Options,
     boolean,
     choice,
-    lowered,
+    named_by_path,
     needs,
     only_one_of,
     option,
@@ -137,7 +137,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Options) -> SinkOptions:
         """Read the options of a sink. Raises OptionError."""
-        given = lowered(options)
+        given = named_by_path(options, ("stream",))
         refuse_unknown(given, cls, ConnectionOptions)
         only_one_of(given, "maxLen", "minId")
         only_one_of(given, "idempotencyKey", "idColumn")

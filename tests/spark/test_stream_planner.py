@@ -9,6 +9,7 @@ import itertools
 import json
 import pickle
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -233,7 +234,34 @@ def test_the_newest_entries_are_reported(store: redis.Redis, source_options: Opt
     assert query.reader.reportLatestOffset() is None
     query.batch()
     assert query.start["streams"]["s"]["at"] == "10-0"
-    assert query.reader.reportLatestOffset() == {"streams": {"s": {"at": "50-0"}}, "version": 1}
+    report = query.reader.reportLatestOffset()
+    assert report["streams"]["s"]["at"] == "50-0"
+    assert (report["behindEntries"], report["streams"]["s"]["behindEntries"]) == (40, 40)
+    assert report["behindSeconds"] is None  # the IDs are no times
+
+
+def test_lag_is_reported_for_each_stream_and_in_all(store: redis.Redis, source_options: Options) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    for key, count in (("a", 30), ("b", 4), ("c", 1)):
+        fill(store, key, now_ms - 3_600_000, now_ms - 3_600_000 + count - 1)
+    query = Query(source_options, streams="a,b,c,d", maxEntriesPerTrigger="12")
+    assert len(query.batch()) == 12
+    report = query.reader.reportLatestOffset()
+    behind = {name: each["behindEntries"] for name, each in report["streams"].items()}
+    assert sum(behind.values()) == report["behindEntries"] == 23
+    assert behind["a"] > behind["b"] == behind["c"] == behind["d"] == 0
+    assert report["behindSeconds"] == report["streams"]["a"]["behindSeconds"] == pytest.approx(3600, abs=600)
+    assert report["streams"]["b"]["behindSeconds"] == 0
+    for _ in query.all_batches():
+        pass
+    report = query.reader.reportLatestOffset()
+    assert (report["behindEntries"], report["behindSeconds"]) == (0, 0)
+    fill(store, "b", now_ms - 60_000, now_ms - 59_999)
+    waiting = query.restarted(minEntriesPerTrigger="5", maxTriggerDelay="1h", maxEntriesPerTrigger="100")
+    assert waiting.batch() == []
+    report = waiting.reader.reportLatestOffset()
+    assert report["behindEntries"] == 2
+    assert report["behindSeconds"] == pytest.approx(60, abs=600)
 
 
 @pytest.mark.parametrize(

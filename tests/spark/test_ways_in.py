@@ -209,3 +209,58 @@ def test_passwords_are_in_nothing_that_a_session_prints_or_writes(new_streamd: A
     assert [str(path) for path in files if b"hidden-word" in path.read_bytes()] == []
     with redis.Redis(port=server.port, password="hidden-word", protocol=2) as store:
         assert store.xlen("out") == COUNT
+
+
+# --- Names as paths, and tables of SQL ------------------------------------------------------------------------------------
+
+
+def test_a_path_is_the_name_of_a_stream(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    rows = spark.range(COUNT).selectExpr("string(id) AS n")
+    rows.write.format("streamd").mode("append").options(**source_options).save("in")
+    query = (
+        spark.readStream.format("streamd")
+        .options(**source_options)
+        .load("in")
+        .select("fields")
+        .writeStream.format("streamd")
+        .options(checkpointLocation=str(tmp_path), **source_options)
+        .trigger(availableNow=True)
+        .start("out")
+    )
+    assert query.awaitTermination(200)
+    assert store.xlen("out") == COUNT
+    assert spark.read.format("streamd").options(**source_options).load(["in", "out"]).count() == 2 * COUNT
+
+
+def test_tables_of_sql_are_views_or_are_refused_with_the_reason(
+    spark: SparkSession, store: redis.Redis, server: Server
+) -> None:
+    store.xadd("s", {"n": 5})
+    options = f"(stream 's', port '{server.port}')"
+    spark.sql(f"CREATE TEMPORARY VIEW of_stream USING streamd OPTIONS {options}")
+    assert spark.sql("SELECT stream FROM of_stream").collect()[0].stream == "s"
+    with pytest.raises(Exception, match=r"use CREATE TEMPORARY VIEW \.\.\. USING streamd OPTIONS"):
+        spark.sql(f"CREATE TABLE of_options USING streamd OPTIONS {options}")
+    # Spark does not ask about a table that is given columns; but what reads it has no options.
+    spark.sql(f"CREATE TABLE of_columns (n int) USING streamd OPTIONS {options}")
+    try:
+        with pytest.raises(Exception, match=r"use CREATE TEMPORARY VIEW \.\.\. USING streamd OPTIONS"):
+            spark.sql("SELECT n FROM of_columns").collect()
+        found = spark.sql(f"SELECT n FROM of_columns WITH (stream = 's', port = '{server.port}')").collect()
+        assert [row.n for row in found] == [5]
+    finally:
+        spark.sql("DROP TABLE of_columns")
+
+
+def test_another_python_of_the_workers_is_named(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\necho 'No module named pyspark_streamd' >&2\nexit 1\n")
+    other.chmod(0o755)
+    program = "import streamd.spark; streamd.spark.session(master='local[1]')"
+    env = {**python_environment(), "PYSPARK_PYTHON": str(other)}
+    found = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert found.returncode != 0
+    assert f"Spark's workers run '{other}', which cannot load streamd (No module named pyspark_streamd)" in found.stderr
+    assert f"set PYSPARK_PYTHON={sys.executable}" in found.stderr

@@ -114,7 +114,15 @@ def test_complaints_name_the_option(options: dict[str, str], text: str) -> None:
 
 
 def test_what_spark_adds_is_let_through() -> None:
-    SourceOptions.parse({"stream": "s", "path": "/x", "checkpointLocation": "/y"})
+    SourceOptions.parse({"stream": "s", "checkpointLocation": "/y"})
+
+
+def test_a_path_is_the_name_of_a_stream() -> None:
+    assert SourceOptions.parse({"path": "s"}).stream == "s"
+    assert SourceOptions.parse({"paths": '["a","b"]'}).streams == ("a", "b")
+    assert SinkOptions.parse({"path": "s"}).stream == "s"
+    for options in ({"path": "s", "stream": "s"}, {"path": "s", "streamPattern": "*"}, {"path": "s", "paths": "[]"}):
+        assert "cannot be combined with path" in refusal(options)
 
 
 def test_several_streams() -> None:

@@ -3,7 +3,7 @@
     Planner.initial()                where a new query starts
     Planner.latest(start, ...)       where the batch after `start` ends, cut into parts; None while nothing is new
     Planner.freeze()                 from now on nothing counts as new that comes later (Trigger.AvailableNow)
-    Planner.newest()                 how far the streams go, as far as known without asking
+    Planner.lags()                   what the streams have behind the last batch, as far as known without asking
     Planner.mirror(offset)           move the mirror group, if there is one, to what has been processed
 
 A poll that finds nothing is one round trip, whatever the number of streams:
@@ -154,6 +154,29 @@ class Chosen:
     parts: tuple[tuple[int, int | None], ...]
 
 
+@dataclass(frozen=True)
+class Lag:
+    """What a stream has behind a position.
+
+    end      its last ID; 0: it has none
+    entries  how many entries, at most: those deleted with XDEL may be counted; None: unknown
+    first    ID of the first of them; None: there are none, or it is unknown
+    """
+
+    end: int
+    entries: int | None = 0
+    first: int | None = None
+
+    @classmethod
+    def of(cls, position: Position, first: int | None, info: StreamInfo | None) -> Lag:
+        if info is None or position.at >= info.last_generated:
+            return cls(0 if info is None else info.last_generated)
+        if info.has_none_up_to(position.at):
+            return cls(info.last_generated, info.length, info.first_entry)
+        is_known = info.entries_added is not None and position.read is not None
+        return cls(info.last_generated, (info.entries_added or 0) - (position.read or 0) if is_known else None, first)
+
+
 class Replan(Exception):  # not an error: the planner looks again
     """Entries were removed while a batch was being planned."""
 
@@ -174,7 +197,7 @@ class Planner:
         self._corrected: dict[str, tuple[Position, Position]] = {}  # as in the offset, and as corrected
         self._targets: Mapping[str, StreamInfo | None] | None = None
         self._waiting_since: float | None = None  # for minEntriesPerTrigger
-        self._ends: dict[str, int] = {}  # last-generated-id of each stream, as last seen
+        self._lags: dict[str, Lag] = {}  # as of the last poll that looked at the stream
         self._mirrored: dict[str, int] = {}
 
     # --- What Spark asks for ----------------------------------------------------------------------------------------------
@@ -197,9 +220,9 @@ class Planner:
         """
         return self._link.ask(lambda connection: self._find_latest(connection, start, is_limited))
 
-    def newest(self) -> dict[str, int]:
-        """The last ID of each stream, as seen by the polls so far."""
-        return self._ends
+    def lags(self) -> Mapping[str, Lag]:
+        """What each stream has behind the end of the last batch, as seen by the polls so far."""
+        return self._lags
 
     def mirror(self, offset: Offset) -> None:
         """Move the mirror group to an offset up to which everything has been processed."""
@@ -303,13 +326,13 @@ class Planner:
         if missing:
             infos.update(self._infos(connection, missing))
         self._check(positions, start, infos)
-        for name, info in infos.items():
-            self._ends[name] = 0 if info is None else info.last_generated
+        self._lags.update((name, Lag.of(positions[name], first.get(name), info)) for name, info in infos.items())
         candidates = self._candidates(positions, first, infos)
         if not candidates or (is_limited and not self._is_enough(connection, candidates)):
             return None
         self._waiting_since = None
         changed = self._plan(connection, candidates, is_limited)
+        self._lags.update((name, Lag.of(each, each.next, infos[name])) for name, each in changed.items())
         return Offset({**start.positions, **positions}).advanced(changed)
 
     def _positions(self, connection: Connection, start: Offset, names: Sequence[str]) -> dict[str, Position]:

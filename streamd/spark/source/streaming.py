@@ -18,7 +18,8 @@ are gone, or may be: DataLossError, if failOnDataLoss is set.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,12 +36,13 @@ from pyspark.sql.types import StructType
 from streamd.client.client_errors import DataLossError, OptionError, ServerError
 from streamd.client.connection import run
 from streamd.client.key_names import stream_key
-from streamd.client.points import format_entry_id
+from streamd.client.points import format_entry_id, ms_of
 from streamd.client.stream_info import StreamInfo
 from streamd.spark.source.offsets import VERSION, Offset, Part
-from streamd.spark.source.planner import ADVICE, Planner
+from streamd.spark.source.planner import ADVICE, Lag, Planner
 from streamd.spark.source.schema import table_layout
 from streamd.spark.spark_errors import told_in_one_line
+from streamd.stream_state import age_s
 from streamd.transfer.ranges import read_range
 from streamd.transfer.read_options import SourceOptions
 
@@ -61,7 +63,6 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.layout = table_layout(schema, options)
         self._planner: Planner | None = None
         self._seen: tuple[dict[str, Any], Offset] | None = None  # the last offset from Spark, raw and parsed
-        self._newest: tuple[dict[str, int], dict[str, Any]] | None = None  # likewise, the last one reported
 
     # --- In the driver's helper process -----------------------------------------------------------------------------------
 
@@ -95,14 +96,16 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if found is None else found.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the streams go, for the query's progress. Called at every poll, so the server is not asked."""
-        ends = self.planner.newest()
-        if not ends:
+        """How far the streams go, and how far the query is behind, for its progress.
+
+        Spark has no other place for it: it asks sources in Python for no metrics. Called at every poll, so the server is not asked.
+        """
+        lags = self.planner.lags()
+        if not lags:
             return None
-        if self._newest is None or self._newest[0] != ends:
-            streams = {name: {"at": format_entry_id(ends[name])} for name in sorted(ends)}
-            self._newest = (dict(ends), {"streams": streams, "version": VERSION})
-        return self._newest[1]
+        now_ms = time.time_ns() // 1_000_000
+        streams = {name: lag_to_json(lags[name], now_ms) for name in sorted(lags)}
+        return {"streams": streams, **lag_of_all(streams.values()), "version": VERSION}
 
     @told_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -134,7 +137,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_seen": None, "_newest": None}
+        return {**self.__dict__, "_planner": None, "_seen": None}
 
     # --- In a task --------------------------------------------------------------------------------------------------------
 
@@ -188,6 +191,22 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.fail_on_data_loss:
             raise DataLossError(loss + ADVICE)
         log.warning("%s; continuing with what is there", loss)
+
+
+def lag_to_json(lag: Lag, now_ms: int) -> dict[str, Any]:
+    """behindEntries: null when unknown; behindSeconds: how long the first of these entries has been there, by its ID."""
+    age = 0.0 if not lag.entries else None if lag.first is None else age_s((ms_of(lag.first), 0), now_ms)
+    return {"at": format_entry_id(lag.end), "behindEntries": lag.entries, "behindSeconds": age}
+
+
+def lag_of_all(streams: Collection[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of the entries, and the longest time; null when one of them is unknown."""
+    entries = [each["behindEntries"] for each in streams]
+    seconds = [each["behindSeconds"] for each in streams]
+    return {
+        "behindEntries": None if None in entries else sum(entries),
+        "behindSeconds": None if None in seconds else max(seconds),
+    }
 
 
 def _refuse_batch_options(options: SourceOptions) -> None:
