@@ -9,6 +9,7 @@
 `streamd_server` is one server for the run, with pytest-xdist one for each worker; `streamd_url` says where it is. Its settings
 are what the fixture `streamd_settings` returns, which a conftest.py may define for itself. `streamd_client` and
 `streamd_async_client` are clients of redis-py; before each test that uses one, all keys are removed.
+`streamd_server.advance(60)` sets its time forward.
 `streamd_start` starts further servers, for one test. `streamd_cluster` is a cluster of three nodes, for one test;
 `streamd_start_cluster` starts other ones.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -76,9 +78,17 @@ class OtherServer:
         return redis.asyncio.Redis.from_url(self.url, **{"socket_timeout": None, **options})
 
     def flush(self) -> None:
+        self._own_client().flushdb()
+
+    def advance(self, seconds: float | timedelta) -> None:
+        """As EmbeddedServer.advance: on a streamd with `enable-debug-command yes`, or `local`."""
+        seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        self._own_client().execute_command("DEBUG", "ADVANCE-TIME", f"{seconds:.6f}")  # type: ignore[no-untyped-call]
+
+    def _own_client(self) -> redis.Redis:
         if self._flusher is None:
             self._flusher = self.client()
-        self._flusher.flushdb()
+        return self._flusher
 
     def close(self) -> None:
         if self._flusher is not None:

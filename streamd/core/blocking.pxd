@@ -79,4 +79,4 @@ cdef class BlockedClients:
     cdef void take_out_of_time(self, Blocked blocked) noexcept
     cdef void settle(self, PyObject *item, Py_ssize_t at) noexcept
     cdef int arm(self, long long when_us) except -1
-    cdef int advance(self, long long by_us) except -1
+    cdef void advance(self, long long by_us) noexcept

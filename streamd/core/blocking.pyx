@@ -397,20 +397,29 @@ cdef class BlockedClients:
         self.timer = self.loop.call_later(max(0, when_us - monotonic_us() + TIMER_GRACE_US) / 1e6, self.on_time)
         return 0
 
-    cdef int advance(self, long long by_us) except -1:
-        """Time has been advanced: all waits end earlier by that. Those that are over end now."""
+    cdef void advance(self, long long by_us) noexcept:
+        """Time has been set forward: waits end earlier by that. `catch_up` ends those that are over."""
         cdef Blocked blocked
         cdef Py_ssize_t i
         for i in range(self.time_count):
-            blocked = <Blocked>self.timeline[i]            # in the same order as before
+            blocked = <Blocked>self.timeline[i]            # the order remains
             if blocked.deadline_us != NEVER:
                 blocked.deadline_us -= by_us
             if blocked.retry_us != NEVER:
                 blocked.retry_us -= by_us
+
+    def catch_up(self):
+        """After `advance`: first run again whose time has come, then time out who still waits for too long."""
+        cdef long long now_us = monotonic_us()
+        cdef Blocked blocked
+        for blocked in list(self.blocked.values()):
+            if blocked.retry_us <= now_us and blocked.client.blocked is blocked:
+                blocked.retry_us = NEVER
+                self.put_in_time(blocked)
+                self.serve(blocked)
         if self.timer is not None:
             self.timer.cancel()
         self.on_time()
-        return 0
 
     def on_time(self):
         """Time out, or retry, the clients whose time has come."""

@@ -347,7 +347,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     def advance(self, long long by_us):
-        """Set the Unix time of this server forward, for tests. Clients wait for that much less."""
+        """Set this server's Unix time forward, for tests. The caller does what is due, and lets clients catch up."""
         self.advanced_us += by_us
         self.wall_read_us = 0
         self.look_at_clocks()

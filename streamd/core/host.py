@@ -131,6 +131,14 @@ class Host:
         """Stop immediately, without sending anything: pending replies would be false."""
         raise NotImplementedError
 
+    def advance(self, by_us: int) -> None:
+        """Set the Unix time of this server forward by some microseconds, for tests, and do what is due then.
+
+        Entries move before clients that wait for them time out. Connections, replication and the bus of a cluster have clocks
+        of their own, which go on as before.
+        """
+        raise NotImplementedError
+
     # --- Clients ------------------------------------------------------------------------------------------------------
 
     def disconnect_blocked(self, text: str, kept: Collection[Client] = ()) -> None:

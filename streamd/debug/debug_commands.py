@@ -162,6 +162,16 @@ def set_active_expire(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
+@subcommand(b"ADVANCE-TIME", 3)
+def advance_time(ctx: ServerContext, args: list[bytes]) -> None:
+    """Set the server's time forward, after this command."""
+    if not re.fullmatch(rb"[0-9]{1,10}(\.[0-9]{1,6})?", args[2]):
+        raise CommandError("ERR seconds must be a number from 0 to 9999999999, with at most six decimal places")
+    host = ctx.get(Host)
+    host.loop.call_soon(host.advance, round(float(args[2]) * 1e6))
+    ctx.reply.ok()
+
+
 @subcommand(b"PAUSE-CRON", 3)
 def pause_cron(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Host).is_cron_paused = _switch(args[2])
@@ -422,6 +432,8 @@ def help_(ctx: ServerContext, args: list[bytes]) -> None:
         (
             "ASSERT",
             "    Die of an assertion.",
+            "ADVANCE-TIME <seconds>",
+            "    Set the server's time forward: expiries, idle times, delays, waits.",
             "CHANGE-REPL-ID",
             "    Take a new replication ID.",
             "DIGEST",

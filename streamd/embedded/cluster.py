@@ -8,6 +8,7 @@ import socket
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from streamd.client.place import Place
@@ -155,6 +156,13 @@ class EmbeddedCluster:
             for node in found:
                 if node.nodes()[node.id].is_primary:
                     node.ask("FLUSHALL")
+
+    def advance(self, seconds: float | timedelta) -> None:
+        """Set the time of all running nodes forward; see `EmbeddedServer.advance`."""
+        self.wait_until_ready()
+        for node in self.nodes:
+            if node.is_running:
+                node.advance(seconds)
 
     # --- Its end ---------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The process of a server that another program embeds: what hosts.ProcessHost starts.
 
-Orders arrive on standard input, one line of JSON each: first the settings, later how to stop. End of file, which comes
-however the program ends, also stops the server, as SIGTERM would. A single line on standard output reports the port, or
-what went wrong. The exit code is EX_IOERR when not all data could be written.
+Orders arrive on standard input, one line of JSON each: first the settings, then by how much to set its time forward, at last
+how to stop. End of file, which comes however the program ends, also stops the server, as SIGTERM would. A line on standard
+output reports the port, or what went wrong, and each advance is answered with one. The exit code is EX_IOERR when not all data could be written.
 """
 
 from __future__ import annotations
@@ -55,8 +55,17 @@ async def _serve(config: Config, any_port: bool, lost_folder: str | None) -> int
             failed = True
             server.request_shutdown(force=True)
 
+    def advance(by_us: int) -> None:
+        try:
+            server.advance(by_us)
+        except Exception as error:
+            _say({"error": type(error).__name__, "text": str(error)})
+        else:
+            _say({"advanced": by_us})
+
     def obey() -> None:
-        line = sys.stdin.readline()
+        while "advance" in (line := sys.stdin.readline()):
+            loop.call_soon_threadsafe(advance, json.loads(line)["advance"])
         loop.call_soon_threadsafe(stop, line)
 
     threading.Thread(target=obey, name="orders", daemon=True).start()

@@ -91,6 +91,10 @@ class ThreadHost:
         self._loop.call_soon_threadsafe(run, self._server)
         return answer.result(INSIDE_TIMEOUT_S)
 
+    def advance(self, by_us: int) -> None:
+        """Set its time forward; returns when what is due then has been done."""
+        self.inside(lambda server: server.advance(by_us))
+
     def _call(self, action: Callable[[Server], object]) -> None:
         """Call `action(server)` in the server's thread, and wait for the thread's end."""
         if self._loop is not None and self._server is not None and self._thread.is_alive():
@@ -149,11 +153,7 @@ class ProcessHost:
         with self._lock:
             if not self._is_ready:
                 self._is_ready = True
-                assert self._child.stdout is not None  # noqa: S101
-                line = self._child.stdout.readline()
-                said: dict[str, Any] = (
-                    json.loads(line) if line else {"error": "StreamdError", "text": "the server's process has died"}
-                )
+                said = self._hear()
                 if "error" in said:
                     is_address = said["error"] == "ListenError"
                     self._failure = (
@@ -165,6 +165,13 @@ class ProcessHost:
         if self._failure is not None:
             raise self._failure
 
+    def advance(self, by_us: int) -> None:
+        with self._lock:
+            self._tell({"advance": by_us})
+            said = self._hear()
+        if "error" in said:
+            raise StreamdError(said["text"])
+
     def stop(self, *, save: bool | None) -> None:
         self._tell({"save": save})
         if self._reap() == os.EX_IOERR:
@@ -173,6 +180,15 @@ class ProcessHost:
     def kill(self) -> None:
         self._child.kill()
         self._reap()
+
+    def _hear(self) -> dict[str, Any]:
+        """The next line that it reports."""
+        assert self._child.stdout is not None  # noqa: S101
+        line = self._child.stdout.readline()
+        found: dict[str, Any] = (
+            json.loads(line) if line else {"error": "StreamdError", "text": "the server's process has died"}
+        )
+        return found
 
     def _tell(self, order: object) -> None:
         assert self._child.stdin is not None  # noqa: S101

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Generator
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -72,6 +73,7 @@ class EmbeddedServer:
         self._async_clients: list[weakref.ref[redis.asyncio.Redis]] = []
         self._connection: Connection | None = None
         self._is_ready = False
+        self._advanced_us = 0
         self._host: ThreadHost | ProcessHost | None = self._begin(any_port="port" not in settings)
         _all.add(self)
 
@@ -159,6 +161,24 @@ class EmbeddedServer:
                 self._connection = dial(Place.from_url(self.url))
             self._connection.command("FLUSHALL")
 
+    def advance(self, seconds: float | timedelta) -> None:
+        """Set the server's time forward, and return when it has done what is due then.
+
+        Keys and fields expire, pending entries become idle, delays, back-off and rules take effect, clients that wait for
+        keys are served or time out, TIME and the IDs of new entries are later. It stays so for as long as the server lives,
+        also after `restart`. Connections have clocks of their own.
+
+        Raises StreamdError for a negative time.
+        """
+        by_us = round((seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) * 1e6)
+        if by_us < 0:
+            raise StreamdError("the time of a server does not go back")
+        self.wait_until_ready()
+        if self._host is None:
+            raise StreamdError("the server has been stopped")
+        self._host.advance(by_us)
+        self._advanced_us += by_us
+
     # --- Its end, and a new beginning ------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -194,6 +214,8 @@ class EmbeddedServer:
         self._host = self._begin(any_port=False)
         _all.add(self)
         self.wait_until_ready()
+        if self._advanced_us:
+            self._host.advance(self._advanced_us)
 
     def _end(self, *, save: bool | None) -> None:
         host = self._host

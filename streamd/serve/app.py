@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -190,10 +189,20 @@ class Server(Host):
         self.get(Process).beat()
         if self.is_cron_paused or self.dispatcher.is_busy:
             return
-        now_ms = int(time.time() * 1000)
+        self._run_steps(is_second=self.cron_loops % self.config.hz == 0)
+
+    def _run_steps(self, *, is_second: bool) -> None:
+        now_ms = self.dispatcher.unix_ms()
         for step in self.cron_steps:
             step(now_ms)
-        if self.cron_loops % self.config.hz == 0:
+        if is_second:
             for step in self.second_steps:
                 step(now_ms)
         self.dispatcher.cron()
+
+    def advance(self, by_us: int) -> None:
+        self.dispatcher.advance(by_us)
+        self._run_steps(is_second=True)
+        self.get(StreamRules).catch_up()
+        self.blocked.catch_up()
+        self.get(StreamRules).catch_up()

@@ -6,7 +6,7 @@ import logging
 import time
 
 from streamd.core.context import BlockRequest
-from streamd.core.dispatch import ServerContext
+from streamd.core.dispatch import Dispatcher, ServerContext
 from streamd.core.help import declare_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, multiple, oneof, optional, string, token
@@ -141,10 +141,10 @@ def info(ctx: ServerContext, args: list[bytes]) -> None:
     summary="Returns the time: Unix seconds, and microseconds.", tips=("nondeterministic_output",),
 )  # fmt: skip
 def time_(ctx: ServerContext, args: list[bytes]) -> None:
-    seconds, nanoseconds = divmod(time.time_ns(), 10**9)
+    seconds, microseconds = divmod(time.time_ns() // 1000 + ctx.get(Dispatcher).advanced_us, 10**6)
     ctx.reply.array(2)
     ctx.reply.bulk(b"%d" % seconds)
-    ctx.reply.bulk(b"%d" % (nanoseconds // 1000))
+    ctx.reply.bulk(b"%d" % microseconds)
 
 
 # --- SHUTDOWN ------------------------------------------------------------------------------------------------------

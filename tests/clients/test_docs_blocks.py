@@ -57,6 +57,7 @@ ELSEWHERE = {
     ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers MAXDELIVERIES 5 DEADLETTER jobs:dead BACKOFF 1000 FACTOR 2"): "replies; compared by tests/unit/test_group_rules.py",
     ("docs/delivery.md", "> STREAMD.STREAM SET later FEEDS jobs DUE due"): "replies; compared by tests/unit/test_delays.py",
     ("docs/delivery.md", "> STREAMD.STREAM SET later FEEDS jobs DUE due UNIQUE user"): "replies; compared by tests/unit/test_delays.py",
+    ("docs/delivery.md", "stream-rule audit:*              RETAIN AGE 604800000"): "settings; lines of that form are read by tests/unit/test_default_rules.py",
     ("docs/delivery.md", "import time"): "an endless loop; run by tests/replication/test_delays.py",
     ("docs/delivery.md", "> STREAMD.STREAM SET orders RETAIN LENGTH 100000 ACKED ATMOST 604800000"): "replies; compared by tests/unit/test_stream_rules.py",
     ("docs/image.md", "docker build -t streamd ."): ENGINE,
@@ -135,6 +136,10 @@ def test_an_embedded_server(page: str, where: str, tmp_path: Path) -> None:
 
 def test_an_embedded_cluster(tmp_path: Path) -> None:
     run_python("import streamd.embedded\n" + block("docs/testing.md", "with streamd.embedded.start_cluster("), tmp_path)
+
+
+def test_time_is_set_forward(tmp_path: Path) -> None:
+    run_python(block("docs/testing.md", "from datetime import timedelta"), tmp_path)
 
 
 def test_the_parts_of_a_stream(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ ADDED = {
     b"min-replicas-durable-sentinel-timeout", b"min-replicas-durable-to-start", b"refuse-when-replaced",
     b"refuse-without-sentinels", b"metrics-port", b"metrics-bind", b"metrics-hosts", b"metrics-streams", b"metrics-max-streams",
     b"metrics-max-consumers", b"metrics-max-deliveries", b"lua-memory-limit", b"http-port", b"http-bind",
-    b"http-hosts", b"http-allow-writes", b"http-session-timeout", b"http-max-streams", b"socket-poller", b"stream-exact-lag",
+    b"http-hosts", b"http-allow-writes", b"http-session-timeout", b"http-max-streams", b"socket-poller", b"stream-exact-lag", b"stream-rule", b"group-rule",
     b"stream-archive-dir", b"stream-archive-readers", b"stream-archive-timeout", b"stream-archive-cache",
     b"stream-archive-groups", b"stream-archive-max-reply",
 }  # fmt: skip

@@ -106,7 +106,11 @@ class Expiry(Capability):
         """Run due work of values for a slice of time, and continue after a pause if more is due."""
         databases = self.host.databases
         self._next_slice = None
-        if self._is_held() or self.host.dispatcher.is_replica or not has_timed_due(databases, int(time.time() * 1000)):
+        if (
+            self._is_held()
+            or self.host.dispatcher.is_replica
+            or not has_timed_due(databases, self.host.dispatcher.unix_ms())
+        ):
             return
         started = time.monotonic()
         for db in databases:

@@ -5,7 +5,6 @@ Costs are bounded by the settings metrics-max-streams and metrics-max-consumers,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from streamd.core.host import Host
@@ -84,7 +83,7 @@ class StreamMetrics:
                 self._known.pop((index, key), None)
                 continue
             labels = f'{{db="{index}",stream="{escaped(key)}"'
-            now_ms = int(time.time() * 1000)
+            now_ms = self._host.dispatcher.unix_ms()
             add_stream(lines, labels, StreamState(
                 key=key, length=stream.length, entries_added=stream.entries_added, first_id=None,
                 last_id=stream.last_entry_id, bytes=stream.memory_usage(),

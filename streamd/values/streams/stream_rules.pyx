@@ -314,6 +314,11 @@ cdef class StreamRules(Capability):
         if self.marked:
             self.schedule()
 
+    def catch_up(self):
+        """Do all that is to be done now, in one piece."""
+        while self.is_scheduled:
+            self.work()
+
     cdef int follow(self, Context ctx, RuledStream ruled, bint may_act, long long until_us) except -1:
         """Do what the rule of a stream asks for, a slice of it.
 
