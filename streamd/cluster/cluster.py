@@ -214,6 +214,7 @@ class Cluster(Capability):
         config = self._config
         self._routing.reads_when_down = config.cluster_allow_reads_when_down
         self._routing.channels_when_down = config.cluster_allow_pubsubshard_when_down
+        self._routing.crosses_slots = config.cluster_allow_cross_slot_reads
         self.links.send_limit = config.cluster_link_sendbuf_limit
         self.links.source_address = config.bind_source_addr
         if config.tls_cluster:

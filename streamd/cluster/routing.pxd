@@ -21,6 +21,10 @@ cdef enum SlotState:
     IMPORTING = 16           # the slot is being moved here
 
 
+cdef enum:
+    SEVERAL = -2             # in place of a slot: the keys are in several
+
+
 cdef struct Search:
     # What is known of the keys of a request so far.
     int slot                 # -1: there was no key yet
@@ -41,10 +45,12 @@ cdef class Routing(Capability):
     cdef readonly bint is_up             # cluster_state is ok
     cdef public bint reads_when_down     # cluster-allow-reads-when-down
     cdef public bint channels_when_down  # cluster-allow-pubsubshard-when-down
-    cdef readonly int slot               # of the keys of the request that was routed last; -1: it had none
+    cdef public bint crosses_slots       # cluster-allow-cross-slot-reads
+    cdef readonly int slot               # of the keys of the request that was routed last; -1: it had none; SEVERAL
 
     cdef Plan plan_of(self, Route route)
     cdef int look(self, Search *search, Route route, list args) except -1
     cdef int take(self, Search *search, bytes key) except -1
     cdef str decide(self, Client client, Route route, Search *search, int flags)
+    cdef str decide_each(self, Client client, Route route, list args, int flags)
     cpdef int slot_of_request(self, Route route, list args) except -2

@@ -15,6 +15,7 @@ class Routing(Capability):
     is_up: bool
     reads_when_down: bool
     channels_when_down: bool
+    crosses_slots: bool
     slot: int
     def __init__(self, host: Host) -> None: ...
     def begin(self, topology: Any) -> None: ...

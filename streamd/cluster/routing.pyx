@@ -14,7 +14,9 @@ in this order:
     (a replica serves what its primary owns: shard channels, and reads of clients that have sent READONLY)
     MOVED          another node serves it
 
-EXEC is decided as one request with the keys of all that are queued. What is known of slots is kept as one byte for each
+EXEC is decided as one request with the keys of all that are queued. With `crosses_slots`, XREAD and XREADGROUP, and
+EXEC of nothing else, may have keys in several slots: each key is then decided by itself, and ASK becomes TRYAGAIN,
+since no other node can be expected to serve all of them. What is known of slots is kept as one byte for each
 (`take_states`), which the cluster replaces when anything changes; the addresses are asked of it only for an error.
 """
 
@@ -43,6 +45,8 @@ NOT_SERVED = "CLUSTERDOWN Hash slot not served"
 DOWN = "CLUSTERDOWN The cluster is down"
 READS_ONLY = "CLUSTERDOWN The cluster is down and only accepts read commands"
 TRY_AGAIN = "TRYAGAIN Multiple keys request during rehashing of slot"
+CROSSING = frozenset({"XREAD", "XREADGROUP"})
+"""Commands whose keys may be in several slots of this node, with `crosses_slots`."""
 
 
 cdef class Routing(Capability):
@@ -116,8 +120,39 @@ cdef class Routing(Capability):
             self.look(&search, route, args)
         if search.slot < 0:
             return None
+        if search.is_crossing and self.crosses_slots:
+            return self.decide_each(client, route, args, flags)
         self.slot = search.slot
         return self.decide(client, route, &search, flags)
+
+    cdef str decide_each(self, Client client, Route route, list args, int flags):
+        """The decision about a request, or those of a transaction, with keys in several slots."""
+        cdef Search search
+        cdef Route each
+        cdef Plan plan
+        cdef bytes key
+        cdef str refusal, found = None
+        self.slot = SEVERAL
+        requests = [(route, args)] if route is not self.dispatcher.routes.exec_route else client.transaction.requests
+        requests = [request for request in requests if self.plans[(<Route>request[0]).index] is not None]
+        for each, _ in requests:
+            if each.command.name not in CROSSING:
+                return CROSS_SLOT
+        for each, args in requests:
+            plan = <Plan>self.plans[each.index]
+            plan.find_keys(args)        # it finds them, or the search would have found no slots
+            for key in args[plan.ranges[0].found_first:plan.ranges[0].found_last + 1]:
+                search.slot = -1
+                search.is_crossing = search.has_channels = False
+                search.has_several = True
+                search.missing = 0
+                search.existing = 1         # of the other keys, which the target of a slot is not expected to have
+                self.take(&search, key)
+                refusal = self.decide(client, each, &search, flags)
+                if refusal is not None and refusal is not TRY_AGAIN:
+                    return refusal
+                found = refusal or found
+        return found
 
     cpdef int slot_of_request(self, Route route, list args) except -2:
         """The slot of the first key of a request; -1 if it has none."""

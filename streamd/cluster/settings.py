@@ -89,6 +89,10 @@ declare(
     boolean(
         "cluster-allow-pubsubshard-when-down", True, apply="refresh", doc="Serve shard channels while the cluster is down."
     ),
+    boolean(
+        "cluster-allow-cross-slot-reads", False, apply="refresh",
+        doc="Serve XREAD and XREADGROUP of streams in several slots, if the node has all of them.",
+    ),
     memory(
         "cluster-link-sendbuf-limit", 0, hi=UINT64_MAX, apply="refresh",
         doc="Unsent bytes at which a connection to another node is closed; 0: no limit.",

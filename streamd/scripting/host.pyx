@@ -229,8 +229,8 @@ cdef class ScriptHost:
             shown = SCRIPT_REDIRECTIONS.get(text if code == "CLUSTERDOWN" else code, NOT_LOCAL)
             return shown.format(route.command.full_name)
         slot = router.slot
-        if slot >= 0 and not self.may_cross:
-            if self.slot >= 0 and slot != self.slot:
+        if slot != -1 and not self.may_cross:
+            if slot < 0 or self.slot >= 0 and slot != self.slot:
                 return "ERR Script attempted to access keys that do not hash to the same slot"
             self.slot = slot
         return None

@@ -52,6 +52,7 @@ ELSEWHERE = {
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,
     ("docs/cluster.md", "$ streamd cluster start --nodes 4 --replicas 1 --dir cluster --appendonly yes"): "run by tests/clients/test_cluster_command.py",
     ("docs/cluster.md", "for port in 7001 7002 7003 7004 7005 7006; do"): "six servers; tests/cluster/test_redis_cli.py does the same",
+    ("docs/cluster.md", "node = client.get_node_from_key(streams[0])"): "run by tests/cluster/test_cross_slot_reads.py",
     ("docs/cluster-bus.md", "bytes of a link ─▶ Reader ─▶ decode ─▶ Receiver ─┬─▶ Claims       roles, slots, epochs: the greater config epoch wins"): DRAWING,
     ("docs/delivery.md", "> STREAMD.LAG orders billing"): "a reply; compared by tests/clients/test_counts.py",
     ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers MAXDELIVERIES 5 DEADLETTER jobs:dead BACKOFF 1000 FACTOR 2"): "replies; compared by tests/unit/test_group_rules.py",
