@@ -18,7 +18,7 @@ import redis
 from support.compare.tables import cases
 from support.compare.transcripts import load
 from support.pages.reader import ROOT, block, blocks
-from support.servers import Server, python_environment
+from support.servers import Server, eventually, python_environment
 
 import streamd.serve.app  # noqa: F401  (capabilities declare settings)
 from streamd.embedded import EmbeddedCluster
@@ -192,6 +192,20 @@ def test_rules_from_python(streamd_server: Server, store: redis.Redis, tmp_path:
     assert said.splitlines() == re.findall(r"  # (.*)", program)
 
 
+def test_a_worker(streamd_server: Server, store: redis.Redis, tmp_path: Path) -> None:
+    program = block("docs/delivery.md", "import asyncio\n").replace("Redis(", f"Redis(port={streamd_server.port}, ")
+    entry_id = store.xadd("jobs", {"job": "x"})
+    with (tmp_path / "said").open("w") as said:
+        worker = subprocess.Popen([sys.executable, "-c", program], env=python_environment(), stdout=said)
+        eventually(
+            lambda: store.exists("jobs") and (store.xinfo_groups("jobs") or [{"entries-read": 0}])[0]["entries-read"]
+        )
+        worker.terminate()
+        assert worker.wait(100) == 0
+    assert (tmp_path / "said").read_text() == f"{entry_id} {{'job': 'x'}} 1\n"
+    assert store.execute_command("STREAMD.LAG", "jobs", "workers")["pending"] == 0
+
+
 def test_fixtures_for_pytest(tmp_path: Path) -> None:
     (tmp_path / "test_readings.py").write_text(block("docs/testing.md", "def test_readings(streamd_client):"))
     has_asyncio = (
@@ -212,6 +226,15 @@ def test_settings_of_replication(tmp_path: Path) -> None:
     file.write_text(block("docs/replication.md", "appendonly yes"))
     config = Config.from_arguments([str(file)], io.BytesIO())
     assert (config.appendonly, config.appendfsync, config.min_replicas_durable) == (True, "always", 1)
+
+
+def test_rules_in_the_configuration(tmp_path: Path) -> None:
+    import io
+
+    file = tmp_path / "streamd.conf"
+    file.write_text(block("docs/delivery.md", "stream-rule "))
+    config = Config.from_arguments([str(file)], io.BytesIO())
+    assert (len(config.stream_rule), len(config.group_rule)) == (1, 3)
 
 
 def test_forms_of_tests(tmp_path: Path) -> None:
