@@ -38,7 +38,7 @@ class Failure:
 class DeliveryState:
     """The rules of this server since it started.
 
-    moved     entries that were moved, and by group
+    moved     entries that were moved
     consumers_removed  consumers that were idle for longer than their group's rule allows
     failures  what could not be moved, by group, and is tried again
     cuts      where claims go on that had met too many entries that are held back, by group: the place of one in the order by time
@@ -47,20 +47,18 @@ class DeliveryState:
     def __init__(self) -> None:
         self.moved = 0
         self.consumers_removed = 0
-        self.moved_by: dict[Place, int] = {}
         self.failures: dict[Place, Failure] = {}
         self.cuts: dict[Place, tuple[int, int, int, int]] = {}
 
     def note_move(self, place: Place, id: tuple[int, int]) -> None:
         """An entry was moved."""
         self.moved += 1
-        self.moved_by[place] = self.moved_by.get(place, 0) + 1
         self.forget(place, id)
 
     def forget_group(self, place: Place) -> None:
         """A group was destroyed."""
-        for known in (self.moved_by, self.failures, self.cuts):
-            known.pop(place, None)
+        self.failures.pop(place, None)
+        self.cuts.pop(place, None)
 
     def note_failure(self, place: Place, id: tuple[int, int], error: str) -> None:
         """An entry could not be moved."""

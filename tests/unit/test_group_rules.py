@@ -457,6 +457,24 @@ def test_lag_shows_what_is_held_back_and_what_was_moved(slow: HandlerContext) ->
     assert shown(slow) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("way", ["DEL s", "XGROUP DESTROY s g", "SET s x", "FLUSHDB", "RENAME s t", "COPY s t"])
+def test_the_figures_of_a_group_end_with_it(slow: HandlerContext, way: str) -> None:
+    run(slow, "STREAMD.GROUP", "SET", "s", "g", "DEADLETTER", "dead")
+    deliver(slow, 3)
+    run(slow, "XNACK", "s", "g", "FATAL", "IDS", 1, "3-0")
+    run(slow, "XNACK", "s", "g", "FAIL", "IDS", 1, "2-0")
+    run(slow, "STREAMD.GROUP", "UNSET", "s", "g")
+    run(slow, *way.split())
+    if way.startswith("RENAME"):
+        assert run(slow, "STREAMD.LAG", "t", "g")[b"dead-lettered"] == 1
+    if way.startswith("COPY"):
+        assert run(slow, "STREAMD.LAG", "t", "g")[b"dead-lettered"] == 0
+    run(slow, "DEL", "s")
+    run(slow, "XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    shown = run(slow, "STREAMD.LAG", "s", "g")
+    assert [shown[name] for name in (b"pending", b"held-back", b"dead-lettered")] == [0, 0, 0]
+
+
 # --- Suspects ----------------------------------------------------------------------------------------------------------
 
 

@@ -56,6 +56,7 @@ cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except
         state.note_failure(place, (id.ms, id.seq), str(error))
         return False
     state.note_move(place, (id.ms, id.seq))
+    ruled.group.dead_lettered += 1
     ruled.group.forget(id)
     if ctx.is_propagating:
         ctx.effects.append([b"XACK", ruled.key, ruled.group.name, id_text(id)])

@@ -23,6 +23,7 @@ cdef class Group:
     cdef readonly bytes name
     cdef StreamID last_id            # last-delivered ID
     cdef public int64_t entries_read  # -1: unknown
+    cdef uint64_t dead_lettered      # entries that this server has moved to a dead-letter stream
     cdef readonly dict consumers     # name -> Consumer
     cdef Pel pel                     # owned
     cdef list by_number              # number in the Pel -> Consumer; None for a number not in use

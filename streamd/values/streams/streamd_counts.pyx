@@ -18,7 +18,6 @@ from streamd.values.streams.pel cimport pel_first
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.spec import KeysAt, block, command, key, optional, string
-from streamd.delivery.state import Place, state_of
 from streamd.errors import NoSuchKeyError, OptionSyntaxError
 
 __all__ = []
@@ -58,15 +57,15 @@ def streamd_lag(Context ctx not None, list args not None):
     if stream is None:
         raise NoSuchKeyError()
     if argc == 3:
-        reply_lag(ctx, argument(args, 1), stream, get_group(stream, argument(args, 1), argument(args, 2)))
+        reply_lag(ctx, stream, get_group(stream, argument(args, 1), argument(args, 2)))
         return
     ctx.reply.map(len(stream.groups))
     for name in sorted(stream.groups):
         ctx.reply.bulk(<bytes>name)
-        reply_lag(ctx, argument(args, 1), stream, <Group>stream.groups[name])
+        reply_lag(ctx, stream, <Group>stream.groups[name])
 
 
-cdef int reply_lag(Context ctx, bytes stream_key, Stream stream, Group group) except -1:
+cdef int reply_lag(Context ctx, Stream stream, Group group) except -1:
     """Ages are those of the IDs: 0 if there is no such entry, or the ID is in the future."""
     cdef ReplyWriter reply = ctx.reply
     cdef int64_t now_ms = ctx.now_ms
@@ -83,7 +82,7 @@ cdef int reply_lag(Context ctx, bytes stream_key, Stream stream, Group group) ex
     reply.bulk(b"oldest-pending-ms")
     reply.integer(age_of(pel_first(&group.pel).id, now_ms) if group.pel.by_id.count else 0)
     reply.bulk(b"dead-lettered")
-    return reply.integer(state_of(ctx).moved_by.get(Place(ctx.db.index, stream_key, group.name), 0))
+    return reply.integer(<int64_t>group.dead_lettered)
 
 
 cdef inline int64_t age_of(StreamID id, int64_t now_ms) noexcept nogil:
