@@ -20,7 +20,7 @@ from streamd.values.streams.delays import Delays
 
 load_all()
 
-RULE = StreamRule(feeds=b"jobs", due=b"due", expires=b"until")
+FAR_US = 2**62
 
 
 @dataclass
@@ -116,7 +116,8 @@ class DelaysAgainstDicts(RuleBasedStateMachine):
         if not run(self.ctx, "EXISTS", "later"):
             return
         self.ctx.effects = []
-        self.delays.follow_all(self.ctx)
+        while self.delays.follow(self.ctx, self.ctx.db.peek(b"later"), FAR_US, True):
+            pass
         for effect in self.ctx.effects or []:
             run(self.copy, *effect)
         if self.unique:

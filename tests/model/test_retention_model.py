@@ -150,7 +150,8 @@ class RetentionAgainstLists(RuleBasedStateMachine):
         if self.ctx.db.peek(b"s") is None:
             return
         self.ctx.effects = None
-        Retention(rule).trim_all(self.ctx, b"s")
+        while Retention(rule).trim(self.ctx, b"s", self.ctx.db.peek(b"s"), True):
+            pass
         for effect in self.ctx.effects or []:
             run(self.copy, *effect)
 

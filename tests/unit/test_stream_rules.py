@@ -50,7 +50,8 @@ def set_rule(ctx: HandlerContext, options: str) -> None:
 def trim(ctx: HandlerContext) -> list[list[bytes]]:
     """Do what the server does by itself; returns the effects."""
     ctx.effects = None
-    Retention(read_all_rules(ctx.db, b"s").stream).trim_all(ctx, b"s")
+    while Retention(read_all_rules(ctx.db, b"s").stream).trim(ctx, b"s", ctx.db.peek(b"s"), True):
+        pass
     return ctx.effects or []
 
 

@@ -8,4 +8,3 @@ from streamd.values.streams.ruled_group cimport RuledGroup
 
 cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except -1     # False: it stays pending
 cdef int move_all(Context ctx, RuledGroup ruled, list ids) except -1
-cdef int append(Context ctx, bytes key, list words) except -1      # CommandError if that is impossible

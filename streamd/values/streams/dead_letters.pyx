@@ -18,15 +18,15 @@ from libc.stdint cimport INT64_MAX, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, make_id
-from streamd.keyspace.listener cimport EVENT_STREAM
-from streamd.values.streams.arguments cimport id_text, new_stream, note_change, number_text
+from streamd.values.streams.appending cimport append
+from streamd.values.streams.arguments cimport id_text, note_change, number_text
 from streamd.values.streams.pel cimport PelRecord, delivered_ms, pel_find
 from streamd.values.streams.ruled_group cimport RuledGroup, signal_room
-from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.stream_rules cimport replace_waiting
 from streamd.values.streams.tiered_groups cimport is_maybe_archived
 
-from streamd.delivery.state import Place, may_store, state_of
-from streamd.errors import OUT_OF_MEMORY, CommandError, WrongTypeError
+from streamd.delivery.state import Place, state_of
+from streamd.errors import CommandError
 from streamd.keyspace.hash_slot import slot_of
 
 __all__ = ["LETTER_FIELDS"]
@@ -52,6 +52,7 @@ cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except
         if is_maybe_archived(ctx, ruled.key, ruled.stream, id):
             raise CommandError("ARCHIVE The entry is no longer in memory, and its fields may be in the archive")
         append(ctx, ruled.dead_letter, describe(ruled, id, is_fatal))
+        replace_waiting(ctx, ruled.dead_letter, None)
     except CommandError as error:
         state.note_failure(place, (id.ms, id.seq), str(error))
         return False
@@ -70,41 +71,6 @@ cdef int move_all(Context ctx, RuledGroup ruled, list ids) except -1:
     """Move the pending entries with these IDs, (ms, seq)."""
     for ms, seq in ids:
         move(ctx, ruled, make_id(ms, seq), False)
-    return 0
-
-
-cdef int append(Context ctx, bytes key, list words) except -1:
-    """Append an entry to a stream, which is created if it is missing; CommandError if that is impossible.
-
-    words  its fields and values in turn
-    """
-    cdef Stream target
-    cdef StreamID new_id
-    cdef list request
-    cdef object value = ctx.db.peek(key)
-    cdef bint is_new = value is None
-    if value is not None and type(value) is not Stream:
-        raise WrongTypeError()
-    if not may_store(ctx):
-        raise CommandError(OUT_OF_MEMORY)
-    target = new_stream(ctx) if is_new else <Stream>value
-    if not target.next_id(ctx.now_ms, &new_id):
-        raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items")
-    request = [b"XADD", key, id_text(new_id), *words]
-    target.node_max_bytes = ctx.stream_node_max_bytes
-    target.node_max_entries = ctx.stream_node_max_entries
-    try:
-        target.append_args(new_id, request, 3)
-    except OverflowError:
-        raise CommandError("ERR Elements are too large to be stored") from None
-    if is_new:
-        ctx.db.add(key, target)
-    ctx.dirty += 1
-    ctx.db.touched(key)
-    ctx.db.event(EVENT_STREAM, b"xadd", key)
-    ctx.db.signal_ready(key)
-    if ctx.is_propagating:
-        ctx.effects.append(request)
     return 0
 
 

@@ -15,14 +15,16 @@ cdef class Delays:
     cdef bytes key                         # of the stream
     cdef readonly bytes target             # where entries move to; empty: they do not
     cdef readonly DueIndex waiting         # when they move; None: they do not
+    cdef bint replaces                     # an entry replaces the waiting one that has the same value of a field
     cdef DueIndex expiring                 # when they expire; None: they do not
     cdef uint64_t unreadable               # entries whose time is not a number, as last shown
     cdef int64_t retry_ms                  # Unix time before which nothing is moved, since that was impossible
 
-    cdef bint follow(self, Context ctx, Stream stream, long long until_us, bint may_act, int *budget) except -1
+    cpdef bint follow(self, Context ctx, Stream stream, long long until_us, bint may_act) except -1
+    cdef int replace(self, Context ctx, Stream stream, list request, long long until_us) except -1
     cdef int delete_superseded(self, Context ctx, Stream stream) except -1
-    cdef bint expire(self, Context ctx, Stream stream, int *budget) except -1
-    cdef bint move_due(self, Context ctx, Stream stream, long long until_us, int *budget) except -1
+    cdef bint expire(self, Context ctx, Stream stream, long long until_us) except -1
+    cdef bint move_due(self, Context ctx, Stream stream, long long until_us) except -1
     cdef int note_unreadable(self, Context ctx) except -1
     cdef int require_same_slot(self, Context ctx) except -1
     cdef list words_of(self, StreamCursor *cursor)

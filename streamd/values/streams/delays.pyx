@@ -18,8 +18,8 @@ from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.engine.listpack cimport LpValue
 from streamd.keyspace.listener cimport EVENT_STREAM
+from streamd.values.streams.appending cimport append
 from streamd.values.streams.arguments cimport id_text
-from streamd.values.streams.dead_letters cimport append
 from streamd.values.streams.due_index cimport DueIndex, bytes_of
 from streamd.values.streams.node cimport StreamCursor, cursor_pair
 from streamd.values.streams.stream cimport DELREF, Stream
@@ -31,7 +31,8 @@ from streamd.keyspace.hash_slot import slot_of
 __all__ = ["Delays"]
 
 cdef enum:
-    STEP = 16                  # moves between two looks at the clock
+    STEP = 8                   # entries between two looks at the clock
+    MOST_AT_ONCE = 1000        # entries in one unit
     MOST_REPLACED = 1000       # entries that are deleted at once because later ones have replaced them
     RETRY_MS = 1000            # after a move that was impossible
 
@@ -45,17 +46,9 @@ cdef class Delays:
         self.target = rule.feeds
         if rule.feeds:
             self.waiting = DueIndex(rule.due, rule.unique, True)
+            self.replaces = len(rule.unique) > 0
         if rule.expires:
             self.expiring = DueIndex(rule.expires, b"", False)
-
-    def follow_all(self, Context ctx not None, bint may_act=True):
-        """Do all that is to be done now, as one unit; for tests."""
-        cdef int budget = 1_000_000
-        cdef object stream = ctx.db.peek(self.key)
-        if stream is not None:
-            while self.follow(ctx, stream, INT64_MAX, may_act, &budget):
-                pass
-            self.check_invariants()
 
     def check_invariants(self):
         if self.waiting is not None:
@@ -63,11 +56,11 @@ cdef class Delays:
         if self.expiring is not None:
             self.expiring.check_invariants()
 
-    cdef bint follow(self, Context ctx, Stream stream, long long until_us, bint may_act, int *budget) except -1:
+    cpdef bint follow(self, Context ctx, Stream stream, long long until_us, bint may_act) except -1:
         """Read new entries, then delete and move what is due; returns whether there is more to do now.
 
-        may_act  whether entries may be deleted and moved: not on a replica
-        budget   how many changes are allowed; those that were made are subtracted
+        until_us  the monotonic time at which a slice ends
+        may_act   whether entries may be deleted and moved: not on a replica
         """
         cdef bint has_more = False
         if self.expiring is not None:
@@ -82,9 +75,21 @@ cdef class Delays:
         self.note_unreadable(ctx)
         if not may_act:
             return False
-        if self.expiring is not None and self.expire(ctx, stream, budget):
+        if self.expiring is not None and self.expire(ctx, stream, until_us):
             return True
-        return self.waiting is not None and self.move_due(ctx, stream, until_us, budget)
+        return self.waiting is not None and self.move_due(ctx, stream, until_us)
+
+    cdef int replace(self, Context ctx, Stream stream, list request, long long until_us) except -1:
+        """Delete what the entry replaces that a request has added. The effect of that comes first.
+
+        request  None: its effect has been added
+        """
+        self.waiting.catch_up(stream, until_us)
+        if self.waiting.superseded:
+            if ctx.effects is None:
+                ctx.propagate(request)
+            self.delete_superseded(ctx, stream)
+        return 0
 
     cdef int delete_superseded(self, Context ctx, Stream stream) except -1:
         """Delete waiting entries that a later one has replaced, a slice of them."""
@@ -101,44 +106,42 @@ cdef class Delays:
             self.note_deleted(ctx, effect, len(effect) - 2)
         return 0
 
-    cdef bint expire(self, Context ctx, Stream stream, int *budget) except -1:
+    cdef bint expire(self, Context ctx, Stream stream, long long until_us) except -1:
         """Delete entries whose time is over; returns whether there are more."""
         cdef StreamCursor cursor
         cdef bint ignored
         cdef list ids = []
-        while budget[0] > 0 and self.expiring.find_due(ctx.now_ms, &cursor, &ignored):
+        while self.expiring.find_due(ctx.now_ms, &cursor, &ignored):
             self.expiring.take()
             ids.append(id_text(cursor.id))
             stream.remove_with(cursor.id, DELREF)
-            budget[0] -= 1
+            if len(ids) % STEP == 0 and (len(ids) == MOST_AT_ONCE or monotonic_us() >= until_us):
+                break
         if ids:
             progress_of(ctx, self.key).expired += len(ids)
             self.note_deleted(ctx, [b"XDELEX", self.key, b"DELREF", b"IDS", b"%d" % len(ids)] + ids, len(ids))
         return self.expiring.first_ms() <= ctx.now_ms
 
-    cdef bint move_due(self, Context ctx, Stream stream, long long until_us, int *budget) except -1:
+    cdef bint move_due(self, Context ctx, Stream stream, long long until_us) except -1:
         """Move entries that are due; returns whether there are more."""
         cdef StreamCursor cursor
         cdef bint is_superseded
-        cdef int steps = 0
+        cdef int moved = 0
         cdef list ids = []
         progress = progress_of(ctx, self.key)
         if ctx.now_ms < self.retry_ms:
             return False
         try:
-            while budget[0] > 0 and self.waiting.find_due(ctx.now_ms, &cursor, &is_superseded):
-                if is_superseded:
-                    progress.replaced += 1
-                else:
-                    self.require_same_slot(ctx)
+            if self.waiting.first_ms() <= ctx.now_ms:
+                self.require_same_slot(ctx)
+            while self.waiting.find_due(ctx.now_ms, &cursor, &is_superseded):
+                if not is_superseded:
                     append(ctx, self.target, self.words_of(&cursor))
-                    progress.moved += 1
+                    moved += 1
                 self.waiting.take()
                 stream.remove(cursor.id)
                 ids.append(id_text(cursor.id))
-                budget[0] -= 1
-                steps += 1
-                if steps % STEP == 0 and monotonic_us() >= until_us:
+                if len(ids) % STEP == 0 and (len(ids) == MOST_AT_ONCE or monotonic_us() >= until_us):
                     break
         except CommandError as error:
             progress.error = str(error)
@@ -146,6 +149,8 @@ cdef class Delays:
             return False
         finally:
             if ids:
+                progress.moved += moved
+                progress.replaced += len(ids) - moved
                 self.note_deleted(ctx, [b"XDEL", self.key] + ids, len(ids))
         progress.error = ""
         return self.waiting.first_ms() <= ctx.now_ms

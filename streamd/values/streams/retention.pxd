@@ -40,7 +40,7 @@ cdef class Retention:
     cdef int64_t at_most_ms            # 0: never in any case
     cdef RefPolicy policy
 
-    cdef bint trim(self, Context ctx, bytes key, Stream stream, bint exact) except -1       # True: there is more
+    cpdef bint trim(self, Context ctx, bytes key, Stream stream, bint exact) except -1       # True: there is more
     cdef StreamID find_barrier(self, Stream stream) except *
     cdef Reason reason_for(self, Context ctx, StreamID last, StreamID barrier, uint64_t left) noexcept nogil
     cdef bint cut_nodes(self, Context ctx, Stream stream, StreamID barrier, Cut *cut, StreamNode **node) noexcept nogil

@@ -55,13 +55,7 @@ cdef class Retention:
         self.at_most_ms = rule.at_most_ms
         self.policy = DELREF if rule.delete_references else KEEPREF
 
-    def trim_all(self, Context ctx not None, bytes key not None):
-        """Trim a stream as far as the rule goes, as one unit; for tests."""
-        cdef Stream stream = ctx.db.peek(key)
-        while self.trim(ctx, key, stream, True):
-            pass
-
-    cdef bint trim(self, Context ctx, bytes key, Stream stream, bint exact) except -1:
+    cpdef bint trim(self, Context ctx, bytes key, Stream stream, bint exact) except -1:
         """Trim a slice, and add its effect to the context; returns whether there is more to trim.
 
         exact  also a part of a node

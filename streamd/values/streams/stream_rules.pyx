@@ -3,15 +3,20 @@
 
     a key changes    ─▶ key_touched ─▶ marked ─▶ work, as soon as the loop is idle: a slice of each marked stream
     an entry is due  ─▶ ring        ─▶ marked
-    each second      ─▶ all         ─▶ marked      so a clock that jumps is noticed within a second
+    each second      ─▶ a walk over all strings with rules ─▶ marked      so a clock that jumps is noticed
+    XADD             ─▶ replace_waiting: with UNIQUE, what is replaced goes in the unit of the new entry
 
-The strings that hold the rules (delivery/rules.py) decide; this class compares them with what it knows, when one of
-them has changed and each second; that takes time in proportion to their number, in one piece. While no stream has a
-rule of its own, it does not observe keys, and costs nothing.
+The strings that hold the rules (delivery/rules.py) decide. What was read of them is compared with them before each
+slice of a stream; one that has changed without notice is found by the walk. While no stream has a rule of its own, this
+class does not observe keys, and costs nothing.
 Each change is a unit of its own, as if a client had requested it. While the server must not change data by itself
 (acting.pyx), or its slot is being moved, it only keeps the index of times up, so that a promoted replica can go on.
+
+A slice is short (LEAST_US), so that nobody notices it; where clients keep the server busy, it is a quarter of the time,
+so that what is due does not pile up.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp
@@ -29,10 +34,13 @@ from streamd.values.streams.delays cimport Delays
 from streamd.values.streams.retention cimport Retention
 from streamd.values.streams.stream cimport Stream
 
+from collections import deque
+from heapq import heappop, heappush
+from itertools import count
+
 from streamd.core.info import Fields
-from streamd.delivery.defaults import stream_rule_in_force
 from streamd.delivery.progress import all_progress
-from streamd.delivery.rules import NO_STREAM_RULE, feeds_itself, parse_rules, stream_of_rules
+from streamd.delivery.rules import NO_STREAM_RULE, feeds_itself, key_of_rules, parse_rules, stream_of_rules
 from streamd.delivery.trimmed import REASONS, trimmed_of
 from streamd.keyspace.database import RESERVED
 
@@ -41,46 +49,23 @@ __all__ = ["StreamRules"]
 cdef bytes PREFIX = RESERVED
 
 cdef enum:
-    SLICE_US = 300             # between two turns of clients
-    MOST_CHANGES = 100         # ... of entries one by one
+    LEAST_US = 100             # a slice, between two turns of clients
+    MOST_US = 3000             # ... where these take long
+    SHARE = 3                  # ... by what their turns took since the last one
 
 
+@cython.final
+cdef class RulesString:
+    """A string with the rules of a stream and its groups."""
+
+
+@cython.final
 cdef class RuledStream:
-    """A stream that has a rule of its own.
-
-    rule       the StreamRule in it
-    is_marked  it is in the list of those to be looked at
-    is_exact   ... to the last entry, not only for whole nodes
-    """
-
-    cdef Database db
-    cdef bytes key
-    cdef object rule
-    cdef Delays delays                     # None: no entry has a time
-    cdef Retention retention               # None: its entries are kept
-    cdef bint is_marked
-    cdef bint is_exact
-
-
-cdef bint has_delays(RuledStream ruled) noexcept:
-    return ruled.delays is not None
+    """A stream that has a rule of its own."""
 
 
 cdef class StreamRules(Capability):
-    """The streams with rules, and what is to be done for them.
-
-    defaults      finds streams that a rule of the configuration is about; `version` is what was last read of it
-    arrived       (Database, key) of streams that have changed, and may have such a rule
-    streams       by database: by key
-    texts         by database: the string of rules as it was read, by its key; None: the key holds no rules
-    marked        RuledStream: those to be looked at, first come, first served
-    timed         RuledStream: those with delays
-    timer         rings when the next entry is due, at timer_ms (Unix time; 0: no entry is due)
-    budget        changes that this slice may still make
-    current       the one that is being changed; its own changes do not mark it
-    is_stale      strings may have changed
-    is_scheduled  `work` will be called
-    """
+    """The streams with rules, and what is to be done for them."""
 
     observer_rank = 20
     info = {
@@ -94,29 +79,17 @@ cdef class StreamRules(Capability):
         ),
     }
 
-    cdef object host
-    cdef DefaultStreams defaults
-    cdef int version
-    cdef dict arrived
-    cdef list streams
-    cdef list texts
-    cdef list marked
-    cdef list timed
-    cdef object timer
-    cdef int64_t timer_ms
-    cdef int budget
-    cdef RuledStream current
-    cdef bint is_stale
-    cdef bint is_scheduled
-
     def __init__(self, host):
         self.host = host
         self.defaults = host.get(DefaultStreams)
-        self.arrived = {}
+        self.present = [0 for _ in host.databases]
+        self.strings = [{} for _ in host.databases]
         self.streams = [{} for _ in host.databases]
-        self.texts = [{} for _ in host.databases]
-        self.marked = []
-        self.timed = []
+        self.all = []
+        self.changed = {}
+        self.marked = deque()
+        self.alarms = []
+        self.numbers = count()
 
     def amounts(self):
         """What was trimmed since the server started, by the option that it was trimmed for."""
@@ -129,96 +102,124 @@ cdef class StreamRules(Capability):
 
     # --- Which streams have rules -------------------------------------------------------------------------------------
 
-    cdef int refresh(self) except -1:
-        """Learn the rules from the strings that hold them."""
-        cdef Dispatcher dispatcher = self.host.dispatcher
-        cdef Context ctx = dispatcher.context
+    cdef int find_new(self) except -1:
+        """Note the strings that have come, and the streams of the configuration; the walk reads their rules."""
         cdef Database db
-        cdef dict known, found, texts
-        cdef RuledStream ruled
-        cdef bint has_any = False
+        cdef dict strings
         self.is_stale = False
-        self.version = self.defaults.version
-        self.arrived.clear()
         for db in self.host.databases:
-            known = self.streams[db.index]
-            texts = {}
-            if not known and not db.reserved and not self.defaults.is_on:
-                self.texts[db.index] = texts
-                continue
-            found = {}
-            for rules_key in db.reserved or ():
-                ruled = self.learn(db, rules_key, known, texts)
-                if ruled is not None:
-                    found[ruled.key] = ruled
-            for key in self.defaults.streams_of(db):
-                if key not in found:
-                    ruled = self.take(db, key, stream_rule_in_force(ctx, db, key), known.get(key))
-                    if ruled is not None:
-                        found[key] = ruled
-            self.streams[db.index] = found
-            self.texts[db.index] = texts
-            for key in known.keys() - found.keys():
-                trimmed_of(ctx).by_stream.pop((db.index, key), None)
-                all_progress(ctx).forget(db.index, key)
-            has_any = has_any or len(found) > 0
-        if not has_any:
-            self.marked = []
-        self.timed = [ruled for each in self.streams for ruled in (<dict>each).values() if has_delays(ruled)]
-        dispatcher.key_changes.observe(self, has_any or self.defaults.is_on)
+            strings = self.strings[db.index]
+            if db.reserved is not None:
+                for key in db.reserved - strings.keys():
+                    self.learn(db, key)
+            if self.version != self.defaults.version:
+                for stream in self.defaults.streams_of(db):
+                    key = key_of_rules(stream)
+                    if key not in strings:
+                        self.learn(db, key)
+        if self.version != self.defaults.version:
+            self.version = self.defaults.version
+            self.walked = 0
+            self.follow_keys()
         return 0
 
-    cdef int welcome(self, Context ctx) except -1:
-        """Learn the rules of streams that have come, and have none by command."""
-        cdef Database db
-        cdef RuledStream ruled
-        for db, key in self.arrived:
-            known = self.streams[db.index]
-            if key not in known and type(db.peek(key)) is Stream:
-                ruled = self.take(db, key, stream_rule_in_force(ctx, db, key), None)
-                if ruled is not None:
-                    known[key] = ruled
-                    if has_delays(ruled):
-                        self.timed.append(ruled)
-        self.arrived.clear()
+    cdef RulesString learn(self, Database db, bytes key):
+        """A string that has come, or may come for a stream that the configuration is about."""
+        cdef RulesString string = RulesString.__new__(RulesString)
+        string.place = len(self.all)
+        string.db = db
+        string.key = key
+        string.stream = stream_of_rules(key)
+        string.version = -1                   # not read yet
+        self.unread += 1
+        self.all.append(string)
+        (<dict>self.strings[db.index])[key] = string
+        self.walked = min(self.walked, string.place)
+        return string
+
+    cdef int forget(self, RulesString string) except -1:
+        """Nothing is to be done for the stream any more."""
+        cdef RulesString last = self.all.pop()
+        if last is not string:
+            last.place = string.place
+            self.all[last.place] = last
+        del (<dict>self.strings[string.db.index])[string.key]
         return 0
 
-    cdef RuledStream learn(self, Database db, bytes rules_key, dict known, dict texts):
-        """The stream that a string is about, if that gives it a rule of its own; `texts` gets the string."""
-        cdef bytes key = stream_of_rules(rules_key)
-        cdef RuledStream ruled = known.get(key)
-        cdef object value = db.peek(rules_key)
-        if key is None or type(value) is not bytes:
-            texts[rules_key] = None
-            return None
-        text = (<dict>self.texts[db.index]).get(rules_key)
-        if text == value:
-            texts[rules_key] = text
-            return ruled
-        text = bytes(memoryview(value))       # a copy to keep: APPEND changes a string in place
-        texts[rules_key] = text
-        try:
-            rule = parse_rules(text).stream
-        except ValueError:
-            return None                       # dead_letter_timer.pyx logs it
-        return self.take(db, key, rule, ruled)
+    cdef int read(self, RulesString string) except -1:
+        """Look whether a string is as it was read, and follow it if not."""
+        cdef object value = string.db.peek(string.key)
+        cdef bint exists = value is not None
+        if string.version == self.defaults.version and type(value) is bytes and value == string.text:
+            return 0
+        self.unread -= string.version < 0
+        self.present[string.db.index] += exists - string.exists
+        string.version = self.defaults.version
+        string.exists = exists
+        # A copy to keep: APPEND changes a string in place.
+        string.text = bytes(memoryview(value)) if type(value) is bytes else None
+        self.set_rule(string, self.rule_of(string))
+        return 0 if exists or string.ruled is not None else self.forget(string)
 
-    cdef RuledStream take(self, Database db, bytes key, object rule, RuledStream ruled):
-        """A stream with its rule: what is known of it, if that is still true; None: it has no rule."""
-        if rule == NO_STREAM_RULE:
+    cdef object rule_of(self, RulesString string):
+        """The rule of a stream, by its string or by the configuration; None: it has none."""
+        rule = NO_STREAM_RULE
+        if string.stream is None or (string.exists and string.text is None):
             return None
-        if ruled is None or ruled.rule != rule:
-            ruled = RuledStream.__new__(RuledStream)
-            ruled.db = db
-            ruled.key = key
+        if string.exists:
+            try:
+                rule = parse_rules(string.text).stream
+            except ValueError:
+                return None                   # dead_letter_timer.pyx logs it
+        if rule == NO_STREAM_RULE and self.defaults.is_on and type(string.db.peek(string.stream)) is Stream:
+            rule = self.defaults.defaults.stream_rule(string.stream)
+        return None if rule == NO_STREAM_RULE else rule
+
+    cdef int set_rule(self, RulesString string, object rule) except -1:
+        """Make this the rule of the stream that a string is about; None: it has none."""
+        cdef Context ctx = self.host.dispatcher.context
+        cdef dict streams = self.streams[string.db.index]
+        cdef RuledStream ruled = string.ruled
+        if rule is None:
+            if ruled is not None:
+                string.ruled = None
+                del streams[ruled.key]
+                trimmed_of(ctx).by_stream.pop((string.db.index, ruled.key), None)
+                all_progress(ctx).forget(string.db.index, ruled.key)
+        elif ruled is None or ruled.rule != rule:
+            ruled = string.ruled = RuledStream.__new__(RuledStream)
+            ruled.string = string
+            ruled.key = string.stream
             ruled.rule = rule
             ruled.retention = Retention(rule) if rule.retain else None
-            ruled.delays = None
-            if rule.expires or (rule.feeds and not feeds_itself(db, key, rule)):
-                ruled.delays = Delays(key, rule)
+            if rule.expires or (rule.feeds and not feeds_itself(string.db, ruled.key, rule)):
+                ruled.delays = Delays(ruled.key, rule)
             ruled.is_exact = True
+            streams[ruled.key] = ruled
             self.mark(ruled)
-        return ruled
+        return self.follow_keys()
+
+    cdef int follow_keys(self) except -1:
+        """Observe keys while it is needed."""
+        (<Dispatcher>self.host.dispatcher).key_changes.observe(self, self.defaults.is_on or any(self.streams))
+        return 0
+
+    cdef bint may_have_rule(self, Database db, bytes key) except -1:
+        """Whether the configuration has a rule for a key that has none by command."""
+        return self.defaults.is_on and self.defaults.defaults.stream_rule(key) != NO_STREAM_RULE
+
+    cdef int walk(self, long long until_us) except -1:
+        """Look at all strings, and mark all streams, up to a monotonic time."""
+        cdef RulesString string
+        while self.walked < len(self.all) and monotonic_us() < until_us:
+            string = self.all[self.walked]
+            self.read(string)
+            if string.ruled is not None:
+                string.ruled.is_exact = True
+                self.mark(string.ruled)
+            if self.walked < len(self.all) and self.all[self.walked] is string:
+                self.walked += 1              # else the last one has taken its place
+        return 0
 
     # --- What has changed ---------------------------------------------------------------------------------------------
 
@@ -243,39 +244,61 @@ cdef class StreamRules(Capability):
             PyBytes_GET_SIZE(key) > PyBytes_GET_SIZE(PREFIX)
             and memcmp(PyBytes_AS_STRING(key), PyBytes_AS_STRING(PREFIX), <size_t>PyBytes_GET_SIZE(PREFIX)) == 0
         ):
-            self.is_stale = True
+            self.changed[(<Database>db).index, key] = None
             self.schedule()
-        elif self.defaults.is_on and self.defaults.defaults.stream_rule(key) != NO_STREAM_RULE:
-            self.arrived[db, key] = None
+        elif self.may_have_rule(db, key):
+            self.changed[(<Database>db).index, key_of_rules(key)] = None
             self.schedule()
         return 0
 
     cdef int flushing(self, object db) except -1:
-        self.is_stale = True
-        return 0
+        self.walked = 0
+        return self.schedule()
 
     cdef int swapping(self, object db, object other) except -1:
+        self.walked = 0
         self.is_stale = True
-        return 0
+        return self.schedule()
 
     def cron(self, long long now_ms):
         """Notice strings that have come, which no observer saw, and go on with what was held back."""
         cdef Database db
         for db in self.host.databases:
-            if len(db.reserved or ()) != len(<dict>self.texts[db.index]):
+            if len(db.reserved or ()) != self.present[db.index]:
                 self.is_stale = True
         if self.version != self.defaults.version:
             self.is_stale = True
-        if self.is_stale or self.arrived or self.marked:
+        if self.is_stale or self.changed or self.marked or self.walked < len(self.all):
             self.schedule()
 
     def each_second(self, long long now_ms):
-        cdef RuledStream ruled
-        self.is_stale = True
-        for streams in self.streams:
-            for ruled in (<dict>streams).values():
-                ruled.is_exact = True
-                self.mark(ruled)
+        if self.all and self.walked >= len(self.all):
+            self.walked = 0
+            self.schedule()
+
+    cdef int replace(self, Context ctx, bytes key, list request) except -1:
+        """See replace_waiting."""
+        cdef RuledStream ruled = self.find(ctx.db, key)
+        if (
+            ruled is not None and ruled.delays is not None and ruled.delays.replaces and self.is_free(ruled)
+            and self.is_current(ruled)
+        ):
+            ruled.delays.replace(ctx, <Stream>ctx.db.peek(key), request, monotonic_us() + LEAST_US)
+        return 0
+
+    cdef RuledStream find(self, Database db, bytes key):
+        """The stream with this key, if it has a rule of its own, which may have been set a moment ago."""
+        cdef RulesString string
+        cdef bint has_come = len(db.reserved or ()) != self.present[db.index]
+        if has_come:
+            self.find_new()
+        while self.changed:
+            self.read_changed()
+        if has_come or self.unread:
+            string = (<dict>self.strings[db.index]).get(key_of_rules(key))
+            if string is not None:
+                self.read(string)
+        return (<dict>self.streams[db.index]).get(key)
 
     # --- What is done -------------------------------------------------------------------------------------------------
 
@@ -286,32 +309,30 @@ cdef class StreamRules(Capability):
         cdef Database db
         cdef Frame frame
         cdef long long until_us
-        cdef bint may_act = not is_held(self.host)
         self.is_scheduled = False
         if self.host.is_loading or dispatcher.is_busy:
             return                            # cron tries again
+        until_us = monotonic_us() + min(max((dispatcher.turns_us - self.turns_us) // SHARE, LEAST_US), MOST_US)
+        self.turns_us = dispatcher.turns_us
         if self.is_stale:
-            self.refresh()
-        if self.arrived:
-            self.welcome(ctx)
-        if not self.marked:
-            return
-        until_us = monotonic_us() + SLICE_US
+            self.find_new()
+        while self.changed:
+            self.read_changed()
         frame = ctx.frame()
         try:
             ctx.now_ms = dispatcher.unix_ms()
             for db in self.host.databases:
                 db.now_ms = ctx.now_ms
-            self.budget = MOST_CHANGES
-            while self.marked and self.budget > 0 and monotonic_us() < until_us:
-                self.follow(ctx, self.marked.pop(0), may_act, until_us)
-            if may_act:
-                self.set_timer(ctx.now_ms)
+            while self.marked:
+                self.follow(ctx, self.marked.popleft(), until_us)
+                if monotonic_us() >= until_us:
+                    break
+            self.walk(until_us)
         finally:
             self.current = None
             ctx.go_back(frame)
         dispatcher.serve_ready()
-        if self.marked:
+        if self.marked or self.walked < len(self.all):
             self.schedule()
 
     def catch_up(self):
@@ -319,51 +340,74 @@ cdef class StreamRules(Capability):
         while self.is_scheduled:
             self.work()
 
-    cdef int follow(self, Context ctx, RuledStream ruled, bint may_act, long long until_us) except -1:
-        """Do what the rule of a stream asks for, a slice of it.
+    cdef int read_changed(self) except -1:
+        """Read one of the strings that have changed, or come."""
+        cdef Database db
+        cdef RulesString string
+        (index, key), _ = self.changed.popitem()
+        db = self.host.databases[index]
+        string = (<dict>self.strings[index]).get(key)
+        return self.read(self.learn(db, key) if string is None else string)
 
-        may_act  whether this server may change data by itself; if not, it only keeps its index up
-        """
+    cdef bint is_current(self, RuledStream ruled) except -1:
+        """Whether its string still has this rule of a stream."""
+        if ruled.string.ruled is ruled:
+            self.read(ruled.string)
+        return ruled.string.ruled is ruled
+
+    cdef bint is_free(self, RuledStream ruled) except -1:
+        """Whether this server may change a stream by itself; if not, it only keeps its index up."""
         cdef Dispatcher dispatcher = self.host.dispatcher
+        return not is_held(self.host) and (
+            dispatcher.router is None or dispatcher.router.is_settled(slot_of(ruled.key))
+        )
+
+    cdef int follow(self, Context ctx, RuledStream ruled, long long until_us) except -1:
+        """Do what the rule of a stream asks for, a slice of it."""
         cdef object value
-        cdef bint has_more = False
+        cdef bint has_more = False, may_act
         ruled.is_marked = False
-        if (<dict>self.streams[ruled.db.index]).get(ruled.key) is not ruled:
-            return 0                          # its rule has changed
-        value = ruled.db.peek(ruled.key)
+        if not self.is_current(ruled):
+            return 0
+        value = ruled.string.db.peek(ruled.key)
         if type(value) is not Stream:
             if ruled.delays is not None:
                 ruled.delays.forget()
             return 0
-        if dispatcher.router is not None and not dispatcher.router.is_settled(slot_of(ruled.key)):
-            may_act = False
+        may_act = self.is_free(ruled)
         self.current = ruled
-        ctx.db = ruled.db
+        ctx.db = ruled.string.db
         ctx.effects = []
         if ruled.delays is not None:
-            has_more = ruled.delays.follow(ctx, <Stream>value, until_us, may_act, &self.budget)
+            has_more = ruled.delays.follow(ctx, <Stream>value, until_us, may_act)
+            if ruled.delays.target:
+                self.replace(ctx, ruled.delays.target, None)
         if ruled.retention is not None and may_act:
             if ruled.retention.trim(ctx, ruled.key, <Stream>value, ruled.is_exact):
                 has_more = True
             else:
                 ruled.is_exact = False
-        if has_more:
-            self.mark(ruled)
         self.finish(ctx)
+        if has_more:
+            return self.mark(ruled)
+        return self.set_alarm(ruled, ctx.now_ms) if ruled.delays is not None and may_act else 0
+
+    cdef int set_alarm(self, RuledStream ruled, int64_t now_ms) except -1:
+        """Look at a stream when its next entry is due, unless that is later than the next second."""
+        cdef int64_t next_ms = ruled.delays.next_ms()
+        if now_ms < next_ms < now_ms + 1000 and not now_ms < ruled.alarm_ms <= next_ms:
+            ruled.alarm_ms = next_ms
+            heappush(self.alarms, (next_ms, next(self.numbers), ruled))
+            self.set_timer(now_ms)
         return 0
 
     cdef int set_timer(self, int64_t now_ms) except -1:
-        """Be called when the next entry is due, unless that is later than the next second."""
-        cdef RuledStream ruled
-        cdef int64_t next_ms, first_ms = now_ms + 1000
-        for ruled in self.timed:
-            next_ms = ruled.delays.next_ms()
-            if now_ms < next_ms < first_ms:
-                first_ms = next_ms
-        if first_ms < now_ms + 1000 and not now_ms < self.timer_ms <= first_ms:
+        """Be called at the first alarm."""
+        cdef int64_t first_ms = self.alarms[0][0]
+        if self.timer is None or first_ms < self.timer_ms:
             self.close()
             self.timer_ms = first_ms
-            self.timer = self.host.loop.call_later((first_ms - now_ms) / 1000.0, self.ring)
+            self.timer = self.host.loop.call_later(max(0, first_ms - now_ms) / 1000.0, self.ring)
         return 0
 
     def ring(self):
@@ -371,12 +415,11 @@ cdef class StreamRules(Capability):
         cdef RuledStream ruled
         cdef int64_t now_ms = (<Dispatcher>self.host.dispatcher).unix_ms()
         self.timer = None
-        self.timer_ms = 0
-        for ruled in self.timed:
-            if ruled.delays.next_ms() <= now_ms:
-                self.mark(ruled)
-        if not self.marked:
-            self.set_timer(now_ms)            # the timer was early
+        while self.alarms and self.alarms[0][0] <= now_ms:
+            ruled = heappop(self.alarms)[2]
+            self.mark(ruled)
+        if self.alarms:
+            self.set_timer(now_ms)
 
     def close(self):
         if self.timer is not None:
@@ -391,3 +434,13 @@ cdef class StreamRules(Capability):
         dispatcher.effects.finish_unit()
         ctx.effects = []
         return 0
+
+
+cdef int replace_waiting(Context ctx, bytes key, list request) except -1:
+    """A request has added an entry to a stream: delete the waiting one that it replaces, in the same unit.
+
+    Callers have looked whether the database has any rules. What cannot be found at once, since the index has still to
+    be read, is deleted later, before anything moves.
+    """
+    cdef StreamRules rules = ctx.parts.get(StreamRules)
+    return 0 if rules is None or ctx.is_replaying else rules.replace(ctx, key, request)

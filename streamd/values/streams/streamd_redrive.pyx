@@ -19,14 +19,15 @@ from streamd.core.args cimport is_word, parse_id, parse_int64
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
 from streamd.keyspace.listener cimport EVENT_STREAM
+from streamd.values.streams.appending cimport append
 from streamd.values.streams.arguments cimport (
     argument, find_group, find_stream_for_write, hold_effects, id_text, ids_in, no_such_key_or_group, note_change,
     propagate_unowned, require_ids,
 )
-from streamd.values.streams.dead_letters cimport append
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport pel_find
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.stream_rules cimport replace_waiting
 
 from streamd.core.spec import KeysAfter, KeysAt, command, integer, key, multiple, oneof, optional, string
 from streamd.errors import CommandError, OptionSyntaxError
@@ -145,6 +146,8 @@ cdef bint redrive(
             give_back(ctx, argument(args, 1), group, id)
     elif target is not None and len(pairs) > len(LETTER_FIELDS):
         append(ctx, target, [word for pair in pairs[:-len(LETTER_FIELDS)] for word in pair])
+        if ctx.db.reserved is not None or ctx.has_default_rules:
+            replace_waiting(ctx, target, None)
     else:
         return False
     dead.remove(letter)

@@ -24,6 +24,7 @@ from streamd.values.streams.stream cimport (
     ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, StreamNode, TrimRule,
     cursor_next, cursor_seek,
 )
+from streamd.values.streams.stream_rules cimport replace_waiting
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
 from streamd.entry_id import parse_id as parse_id_text
@@ -309,6 +310,8 @@ def xadd(Context ctx not None, list args not None):
     ctx.dirty += 1
     if ctx.is_propagating and (options.id_kind != GIVEN_ID or options.trim.approximate):
         propagate_exact(ctx, args, &options, stream, id)
+    if ctx.db.reserved is not None or ctx.has_default_rules:
+        replace_waiting(ctx, name, args)
     ctx.db.signal_ready(name)
     ctx.reply.bulk_id(id.ms, id.seq)
 
