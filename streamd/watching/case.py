@@ -10,7 +10,7 @@ from streamd.client.archive_runs import ArchiveRun
 from streamd.client.place import Place
 from streamd.client.replies import as_text
 from streamd.stream_state import GroupState, StreamState
-from streamd.watching.reading import LargeKey, Look, PendingEntry, Reader, SlowCommand
+from streamd.watching.reading import LargeKey, Look, PendingEntry, Reader, Rules, SlowCommand
 
 __all__ = ["Case", "Thresholds"]
 
@@ -37,7 +37,7 @@ class Thresholds:
     elements     of a hash, list, set or sorted set
     slow_ms      of a command
     replica_s    how far a replica is behind, or how long ago it was heard of
-    held_s       by how much a group's first unacknowledged entry is older than the last archived one
+    held_s       by how much a group's first unacknowledged entry is older than the last archived one, or how old it is if trimming waits for it
     skew         of a primary of a cluster: its slots, memory or commands by the mean of all
     hot          share of a cluster's entries that one stream gets
     """
@@ -93,6 +93,11 @@ class Case:
     def archive_runs(self) -> dict[bytes, list[ArchiveRun]]:
         """The last runs of archivers over streams."""
         return self.reader.archive_runs(self.look.streams)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of streams and groups."""
+        return self.reader.rules(self.look)
 
     @cached_property
     def slow_commands(self) -> list[SlowCommand]:

@@ -17,6 +17,7 @@ from streamd.watching.cluster_checks import CLUSTER_CHECKS, ClusterCase
 from streamd.watching.cluster_reading import ClusterLook, ClusterReader, reader_of
 from streamd.watching.findings import SEVERITIES, Finding, counted, duration, number, size
 from streamd.watching.reading import Limits, Look, Reader
+from streamd.watching.rule_checks import RULE_CHECKS
 from streamd.watching.server_checks import SERVER_CHECKS, replication_lags
 from streamd.watching.stream_checks import STREAM_CHECKS
 
@@ -32,7 +33,7 @@ class ReaderOf(Protocol[L]):
 __all__ = ["KINDS", "Diagnosis", "diagnose", "examine"]
 
 KINDS = (
-    "slots-uncovered", "node-down", "epochs-differ", "group-lag-grows", "consumer-gone", "poison-entry", "stream-unbounded", "done-and-kept", "persistence", "no-password",
+    "slots-uncovered", "node-down", "epochs-differ", "group-lag-grows", "consumer-gone", "poison-entry", "rules-do-not-parse", "rule-fails", "dead-letters-unread", "retention-held", "keyed-without-limit", "stream-unbounded", "done-and-kept", "persistence", "no-password",
     "settings-conflict", "slow-command", "replication-lag", "files-fail", "group-abandoned", "key-large", "hash-unbounded",
     "archive-gap", "archive-fails", "archive-late", "archive-held", "cluster-skew",
     "stream-hot",
@@ -189,7 +190,9 @@ def examine(
     try:
         looks = look_around(reader, interval_s, wait)
         case = Case(place, reader, looks, thresholds)
-        found = [each for check in (*STREAM_CHECKS, *ARCHIVE_CHECKS, *SERVER_CHECKS) for each in check(case)]
+        found = [
+            each for check in (*STREAM_CHECKS, *RULE_CHECKS, *ARCHIVE_CHECKS, *SERVER_CHECKS) for each in check(case)
+        ]
     finally:
         reader.close()
     return Diagnosis(place, sifted(found, ignored), looks[-1], case.seconds, keys_elsewhere(place, looks[-1]))
@@ -216,7 +219,11 @@ def examine_cluster(
             ]
             if node.look is None or len(own) < len(looks):
                 continue
-            checks = (*STREAM_CHECKS, *ARCHIVE_CHECKS, *SERVER_CHECKS) if node.node.is_primary else (replication_lags,)
+            checks = (
+                (*STREAM_CHECKS, *RULE_CHECKS, *ARCHIVE_CHECKS, *SERVER_CHECKS)
+                if node.node.is_primary
+                else (replication_lags,)
+            )
             of_node = Case(node.node.place, reader.reader(node.node.place), own, thresholds)
             with suppress(UnreachableError):
                 found += [replace(each, node=str(node.node)) for check in checks for each in check(of_node)]

@@ -29,7 +29,7 @@ from streamd.client.replies import as_text, text_map
 from streamd.entry_id import parse_id
 from streamd.stream_state import ConsumerState, GroupState, StreamState
 
-__all__ = ["LargeKey", "Limits", "Look", "PendingEntry", "Reader", "Request", "SlowCommand"]
+__all__ = ["LargeKey", "Limits", "Look", "PendingEntry", "Reader", "Request", "Rules", "SlowCommand"]
 
 PER_SCAN = 1000
 PER_PIPELINE = 200
@@ -93,6 +93,18 @@ class Look:
         for stream in self.streams.values():
             for group in stream.groups:
                 yield stream, group
+
+
+@dataclass
+class Rules:
+    """The rules that apply, as STREAMD.STREAM GET and STREAMD.GROUP GET return them.
+
+    streams  by key
+    groups   by key and name
+    """
+
+    streams: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    groups: dict[tuple[bytes, bytes], dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -314,6 +326,22 @@ class Reader:
             for key, reply in zip(wanted, replies, strict=True)
             if reply is not None
         }
+
+    def rules(self, look: Look) -> Rules:
+        """The rules of these streams and groups; none of a server that has no rules."""
+        found = Rules()
+        if "streamd_version" not in look.info:
+            return found
+        for key, reply in zip(
+            look.streams, self.ask(("STREAMD.STREAM", "GET", key) for key in look.streams), strict=True
+        ):
+            if reply is not None:
+                found.streams[key] = text_map(reply)
+        places = [(stream.key, group.name) for stream, group in look.groups()]
+        for place, reply in zip(places, self.ask(("STREAMD.GROUP", "GET", *place) for place in places), strict=True):
+            if reply is not None:
+                found.groups[place] = text_map(reply)
+        return found
 
     def pending(self, places: Sequence[tuple[bytes, bytes]], count: int) -> list[list[PendingEntry]]:
         """Of each (stream, group) the pending entries with the smallest IDs."""

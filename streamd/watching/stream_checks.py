@@ -9,6 +9,7 @@ from streamd.stream_state import GroupState, StreamState, age_s
 from streamd.watching.case import Case
 from streamd.watching.changes import change_of_group, change_of_stream
 from streamd.watching.findings import Finding, counted, duration, number, per_second, size, word
+from streamd.watching.rule_checks import names, without_limit
 
 __all__ = ["STREAM_CHECKS"]
 
@@ -22,10 +23,6 @@ SLACK = 200
 
 def group_of(stream: StreamState, group: GroupState) -> str:
     return f"stream {word(stream.key)}, group {word(group.name)}"
-
-
-def names(stream: StreamState, group: GroupState) -> str:
-    return f"{word(stream.key)} {word(group.name)}"
 
 
 def waiting(seconds: float | None) -> str:
@@ -127,20 +124,23 @@ def poison_entries(case: Case) -> Iterator[Finding]:
         worst = max(bad, key=lambda each: each.deliveries)
         at_least = "at least " if group.pending > len(pending) else ""
         count = counted(len(bad), "entry", "entries")
+        limit = without_limit(case, stream, group)
         yield Finding(
             "warning",
             "poison-entry",
             group_of(stream, group),
             f"{at_least}{count} delivered more than {case.thresholds.deliveries} times; {worst.entry_id}"
             f" {number(worst.deliveries)} times, last to {word(worst.consumer)}.",
-            "An entry that no consumer can process is delivered again and again, and may crash each consumer that receives it.",
+            "An entry that no consumer can process is delivered again and again, and may crash each consumer that receives it."
+            + (" The group has no limit of deliveries." if limit else ""),
             (
+                *limit,
                 f"XRANGE {word(stream.key)} {worst.entry_id} {worst.entry_id}",
                 f"XACK {names(stream, group)} {worst.entry_id}",
                 "# after copying it elsewhere, if it must not be lost",
             ),
             worst.deliveries,
-            {"entries": len(bad), "id": worst.entry_id, "deliveries": worst.deliveries},
+            {"has_no_limit": bool(limit), "entries": len(bad), "id": worst.entry_id, "deliveries": worst.deliveries},
         )
 
 
