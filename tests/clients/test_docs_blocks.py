@@ -192,6 +192,22 @@ def test_rules_from_python(streamd_server: Server, store: redis.Redis, tmp_path:
     assert said.splitlines() == re.findall(r"  # (.*)", program)
 
 
+def test_ten_lines_for_each_job(streamd_server: Server, store: redis.Redis, tmp_path: Path) -> None:
+    program = "\n".join(
+        (
+            block("docs/delivery.md", "import redis\n\nfrom streamd"),
+            block("docs/delivery.md", "workers.set(backoff"),
+            block("docs/delivery.md", "workers.set(max_deliveries=1,"),
+            block("docs/delivery.md", "later.set(feeds"),
+            block("docs/delivery.md", "later.set(unique"),
+            block("docs/delivery.md", "for key, job in"),
+            block("docs/delivery.md", "jobs.set(retain="),
+        )
+    )
+    said = run_python(program.replace("redis.Redis(", f"redis.Redis(port={streamd_server.port}, "), tmp_path)
+    assert said.splitlines() == re.findall(r"(?:  |^)# (.*)", program, re.MULTILINE)
+
+
 def test_a_worker(streamd_server: Server, store: redis.Redis, tmp_path: Path) -> None:
     program = block("docs/delivery.md", "import asyncio\n").replace("Redis(", f"Redis(port={streamd_server.port}, ")
     entry_id = store.xadd("jobs", {"job": "x"})
@@ -226,15 +242,6 @@ def test_settings_of_replication(tmp_path: Path) -> None:
     file.write_text(block("docs/replication.md", "appendonly yes"))
     config = Config.from_arguments([str(file)], io.BytesIO())
     assert (config.appendonly, config.appendfsync, config.min_replicas_durable) == (True, "always", 1)
-
-
-def test_rules_in_the_configuration(tmp_path: Path) -> None:
-    import io
-
-    file = tmp_path / "streamd.conf"
-    file.write_text(block("docs/delivery.md", "stream-rule "))
-    config = Config.from_arguments([str(file)], io.BytesIO())
-    assert (len(config.stream_rule), len(config.group_rule)) == (1, 3)
 
 
 def test_forms_of_tests(tmp_path: Path) -> None:

@@ -566,6 +566,41 @@ def test_renewals_keep_a_long_job_from_others(place: Place) -> None:
     asyncio.run(main())
 
 
+@BOTH
+def test_a_retry_that_comes_late_does_not_take_a_job_from_others(place: Place) -> None:
+    async def main() -> None:
+        async with place.async_client() as client:
+            seen: list[tuple[str, str]] = []
+            ends = {name: asyncio.Event() for name in ("first", "second")}
+
+            def handler(name: str) -> Callable[[Job], Any]:
+                async def handle(job: Job) -> None:
+                    seen.append((name, job.fields["n"]))
+                    if len(seen) == 1:
+                        raise ValueError("again")
+                    await ends[name].wait()
+
+                return handle
+
+            rule = Rule(backoff=2)
+            first = Worker(client, JOBS, "workers", handler("first"), rule=rule, lease=0.6, concurrency=1)
+            second = Worker(client, JOBS, "workers", handler("second"), rule=rule, lease=0.6, concurrency=1)
+            await add(client, 2)
+            async with working(first):
+                await until(lambda: len(seen) == 2)  # it is busy when the first job is due again
+                async with working(second):
+                    await until(lambda: len(seen) == 3)
+                    ends["first"].set()
+                    await until(lambda: first.counts.handled == 1)
+                    await add(client, 1, 2)
+                    await until(lambda: len(seen) == 4)
+                    assert seen[1:] == [("first", "1"), ("second", "0"), ("first", "2")]
+                    ends["second"].set()
+                await until(lambda: is_done(client))
+
+    asyncio.run(main())
+
+
 def test_a_job_whose_lease_has_run_out_is_counted_and_its_failure_is_not_said(place: Place) -> None:
     """The event loop does not run for longer than the lease, and another worker gets the job."""
 
