@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from streamd.client.client_errors import ServerError
-from streamd.console import actions, doctor_findings, follow, other_keys, search, server_figures, streams
+from streamd.console import actions, cluster_nodes, doctor_findings, follow, other_keys, search, server_figures, streams
 from streamd.console.asked import ANSWERS, Asked, read_query
 from streamd.console.guard import HEADERS, RefusedError, check
 from streamd.console.inner_client import GoneError
@@ -44,7 +44,7 @@ TYPES: Mapping[str, str] = {
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
-DECLARING = (actions, doctor_findings, follow, other_keys, search, server_figures, streams)
+DECLARING = (actions, cluster_nodes, doctor_findings, follow, other_keys, search, server_figures, streams)
 """What they declare is in ANSWERS."""
 
 
@@ -139,7 +139,11 @@ class Answers:
         return reply(self._about(session))
 
     def _about(self, session: Session) -> dict[str, Any]:
-        return {"user": session.user, "proof": session.proof, "writes": self._host.config.http_allow_writes}
+        config = self._host.config
+        return {
+            "user": session.user, "proof": session.proof, "writes": config.http_allow_writes,
+            "is_cluster": config.cluster_enabled,
+        }  # fmt: skip
 
     # --- What is asked -----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from streamd.core.host import Host
 from streamd.errors import StreamdError
 from streamd.process.http_guard import find_crowding, network_of
 from streamd.users.acl import Acl
+from streamd.watching.board import Board
 
 __all__ = ["FoundKeys", "LoginError", "Session", "Sessions"]
 
@@ -118,12 +119,16 @@ class Sessions:
     """The sessions of a server.
 
     examining  held while the server is examined: once at a time
+    board      the last two looks at all nodes of the cluster; None: nobody has opened that view
+    looking    held while the nodes are looked at
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._of: dict[str, Session] = {}
         self.examining = asyncio.Lock()
+        self.board: Board | None = None
+        self.looking = asyncio.Lock()
         self._turns: dict[str, Turns] = {}  # by address, while somebody logs in from there
 
     def find(self, token: str) -> Session | None:
@@ -152,6 +157,8 @@ class Sessions:
     def close(self) -> None:
         for session in list(self._of.values()):
             self.end(session)
+        if self.board is not None:
+            self.board.reader.close()
 
     async def log_in(self, name: bytes, password: bytes | None, peer: Peer, local: Peer) -> Session:
         """Begin a session; without a password, as the default user that needs none. Raises LoginError."""

@@ -32,10 +32,11 @@ class Board:
         self.looks: list[Look] = []
         self._slow_commands: Sequence[SlowCommand] = ()
 
-    def refresh(self) -> None:
-        """Look at the server. Raises UnreachableError, ServerError."""
-        self.looks = [*self.looks[-1:], self.reader.look()]
-        self._slow_commands = self.reader.slow_commands(SLOW_LINES)
+    def refresh(self, *, nodes_only: bool = False) -> None:
+        """Look at the server, and at its streams and slow log unless only at its nodes. Raises UnreachableError, ServerError."""
+        self.looks = [*self.looks[-1:], self.reader.look(streams=not nodes_only)]
+        if not nodes_only:
+            self._slow_commands = self.reader.slow_commands(SLOW_LINES)
 
     @property
     def look(self) -> Look:

@@ -7,7 +7,7 @@ export class Refused extends Error {
     }
 }
 
-export const session = {user: null, proof: null, writes: false};
+export const session = {user: null, proof: null, writes: false, is_cluster: false};
 
 async function send(method, path, body, signal) {
     const headers = {};

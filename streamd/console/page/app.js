@@ -1,6 +1,7 @@
 // The page: who is logged in, the bar at the top, and which view the address names.
 
 import {Refused, get, logIn, logOut, resume, session} from "./api.js";
+import {cluster} from "./cluster.js";
 import {clock, closeDialogs, h, notify} from "./dom.js";
 import {group} from "./group.js";
 import {keys} from "./keys.js";
@@ -8,9 +9,10 @@ import {clients, memory, overview, settings, slowlog} from "./server.js";
 import {stream} from "./stream.js";
 import {streams} from "./streams.js";
 
-const VIEWS = {overview, streams, stream, group, keys, clients, slowlog, settings, memory};
+const VIEWS = {overview, cluster, streams, stream, group, keys, clients, slowlog, settings, memory};
 const TABS = [["overview", "Overview"], ["streams", "Streams"], ["clients", "Clients"], ["slowlog", "Slow log"],
     ["memory", "Memory"], ["settings", "Settings"]];
+const CLUSTER_TAB = ["cluster", "Cluster"];
 const BELOW = {stream: "streams", group: "streams", keys: "streams"};
 const SLOWEST = 20;     // a look that takes long is taken seldom: in at most one part in so many of the time
 
@@ -129,7 +131,7 @@ function writeBar() {
     bar.hidden = session.user === null;
     bar.replaceChildren(
         h("a", {class: "brand", href: "#/streams"}, h("img", {src: "/icon.svg", alt: "", width: "22", height: "22"}), "streamd"),
-        h("nav", {"aria-label": "Views"}, ...TABS.map(([name, title]) => h("a", {href: `#/${name}`, "data-view": name}, title))),
+        h("nav", {"aria-label": "Views"}, ...[TABS[0], ...(session.is_cluster ? [CLUSTER_TAB] : []), ...TABS.slice(1)].map(([name, title]) => h("a", {href: `#/${name}`, "data-view": name}, title))),
         h("span", {class: "who"}, h("span", {class: "user", title: session.writes ? "May change things, as far as the user's permissions go"
             : "The console is read-only: http-allow-writes is no"}, session.user ?? "", session.writes ? "" : " · read-only"),
         h("button", {type: "button", onclick: async () => { await logOut(); askWho(""); }}, "Log out")));
