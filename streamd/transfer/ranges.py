@@ -9,7 +9,7 @@ If a connection breaks, it is opened again, and reading continues after the last
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,7 +152,7 @@ def read_range(
     batch_rows: int = 10_000,
     limit: int | None = None,
     connection: Connection | None = None,
-) -> Iterator[pyarrow.RecordBatch]:
+) -> Generator[pyarrow.RecordBatch]:
     """The entries of a range, in order, as record batches of about `batch_rows` rows; none when it is empty.
 
     start, end  inclusive, as 128-bit numbers

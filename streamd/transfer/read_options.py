@@ -216,7 +216,18 @@ class SourceOptions:
         None,
         "consumer group that follows the query's progress, for XINFO GROUPS and ACKED trims; nothing is read through it",
     )
-    archive: str | None = option("archive", text, None, "folder of an archive, which is read together with the server")
+    archive: str | None = option(
+        "archive",
+        text,
+        None,
+        "folder or URL of an archive, which is read together with the server; a query reads what was trimmed from there",
+    )
+    starting_position: str | None = option(
+        "startingPosition",
+        choice("archive"),
+        None,
+        "`archive`: start at the first archived entry, which is also the default if an archive is given",
+    )
     archive_lease_ms: int = option(
         "archiveLease",
         parse_duration_ms,
@@ -230,7 +241,7 @@ class SourceOptions:
         given = named_by_path(options, NAMES)
         refuse_unknown(given, cls, ConnectionOptions)
         only_one_of(given, *NAMES)
-        only_one_of(given, "startingId", "startingTimestamp")
+        only_one_of(given, "startingId", "startingTimestamp", "startingPosition")
         only_one_of(given, "endingId", "endingTimestamp")
         made = cls(connection=ConnectionOptions.parse(given), **read_fields(cls, given))
         if made.stream is None and not made.streams and made.stream_pattern is None and made.archive is None:
@@ -243,7 +254,7 @@ class SourceOptions:
             raise OptionError("minEntriesPerTrigger", "is greater than maxEntriesPerTrigger")
         needs(given, ("maxTriggerDelay",), "minEntriesPerTrigger", has=made.min_entries_per_trigger is not None)
         needs(given, ("patternInterval",), "streamPattern", has=made.stream_pattern is not None)
-        needs(given, ("archiveLease",), "archive", has=made.archive is not None)
+        needs(given, ("archiveLease", "startingPosition"), "archive", has=made.archive is not None)
         if "failonmissing" in given and made.stream_pattern is not None:
             raise OptionError("failOnMissing", "cannot be combined with streamPattern, which names no stream")
         made._check_order()

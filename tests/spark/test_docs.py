@@ -26,6 +26,7 @@ def test_the_snippets_run_one_after_the_other(
     for at in range(6):
         store.xadd("readings", {"sensor": f"room-{at % 2}", "celsius": f"{19 + at}.5"})
     more = "".join(f".option({name!r}, {value!r})" for name, value in source_options.items())
+    archive(str(tmp_path / "archive"), source_options | {"stream": "readings"})
     names: dict[str, Any] = {}
     try:
         for snippet in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):

@@ -6,8 +6,6 @@ What needs no Java is tested here, in no time; test_stream_source.py has what on
 from __future__ import annotations
 
 import itertools
-import json
-import pickle
 import random
 import time
 from collections import Counter
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.servers import Server
+from support.spark.planned import Query, stop_queries, through_json
 from support.spark.session import ON_BOTH
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2 or newer")
@@ -25,7 +24,6 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from streamd.spark import DataLossError, MissingStreamError, OptionError, ServerError
-from streamd.spark.source.offsets import Part
 from streamd.spark.source.schema import DEFAULT_SCHEMA
 from streamd.spark.source.streaming import StreamdStreamReader
 from streamd.transfer.read_options import SourceOptions
@@ -36,67 +34,10 @@ Options = dict[str, str]
 Offset = dict[str, Any]
 
 
-started: list[Query] = []
-
-
 @pytest.fixture(autouse=True)
-def stop_queries() -> Iterator[None]:
+def end_queries() -> Iterator[None]:
     yield
-    while started:
-        started.pop().reader.stop()
-
-
-class Query:
-    """A streaming query: offsets, and the entries of each batch, by stream and ID."""
-
-    def __init__(self, options: Options, checkpoint: Offset | None = None, **more: str) -> None:
-        self.options = {**options, **more}
-        started.append(self)
-        self.now = 0.0
-        self.reader = StreamdStreamReader(DEFAULT_SCHEMA, SourceOptions.parse(self.options))
-        self.reader.planner._clock = lambda: self.now
-        self.start = through_json(self.reader.initialOffset()) if checkpoint is None else checkpoint
-
-    def restarted(self, **more: str) -> Query:
-        """The same query in a new process."""
-        return Query({**self.options, **more}, self.start)
-
-    def poll(self, limit: ReadLimit | None = None, *, after_s: float = 2) -> Offset:
-        """The offset that Spark would get, so many seconds later."""
-        self.now += after_s
-        limit = limit or self.reader.getDefaultReadLimit()
-        end = through_json(self.reader.latestOffset(self.start, limit))
-        through_json(self.reader.reportLatestOffset())
-        return end
-
-    def parts(self, start: Offset, end: Offset) -> list[Part]:
-        return [pickle.loads(pickle.dumps(each)).value for each in self.reader.partitions(start, end)]
-
-    def read(self, start: Offset, end: Offset) -> list[tuple[str, str]]:
-        found = []
-        for part in self.parts(start, end):
-            reader = pickle.loads(pickle.dumps(self.reader))
-            for batch in reader.read(InputPartition(part)):
-                found += list(zip(batch["stream"].to_pylist(), batch["id"].to_pylist(), strict=True))
-        return found
-
-    def batch(self, limit: ReadLimit | None = None) -> list[tuple[str, str]]:
-        """Read the next batch; nothing when there is none."""
-        end = self.poll(limit)
-        found = self.read(self.start, end)
-        self.start = end
-        return found
-
-    def ids(self, limit: ReadLimit | None = None) -> list[str]:
-        return [each for _, each in self.batch(limit)]
-
-    def all_batches(self) -> Iterator[list[tuple[str, str]]]:
-        while found := self.batch():
-            yield found
-
-
-def through_json(offset: Any) -> Any:
-    return json.loads(json.dumps(offset))
+    stop_queries()
 
 
 def fill(store: redis.Redis, key: str, first: int, last: int, *, size: int = 1) -> list[str]:

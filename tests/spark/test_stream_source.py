@@ -8,13 +8,14 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from support.archives.runs import KEY, archive_once
 from support.spark.session import ON_BOTH, QUERIES, batches_planned, session_of_its_own, wait_for_batches
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def fill(store: redis.Redis, key: str, count: int) -> list[Entry]:
 class Producer:
     """Adds entries to streams, from a thread, until it is told to stop."""
 
-    def __init__(self, store: redis.Redis, keys: str, pause_s: float) -> None:
+    def __init__(self, store: redis.Redis, keys: Sequence[str], pause_s: float) -> None:
         self._store = store
         self._keys = keys
         self._pause_s = pause_s
@@ -80,7 +81,7 @@ class Producer:
 
     @classmethod
     @contextmanager
-    def running(cls, store: redis.Redis, keys: str, pause_s: float = 0.02) -> Iterator[Producer]:
+    def running(cls, store: redis.Redis, keys: Sequence[str], pause_s: float = 0.02) -> Iterator[Producer]:
         producer = cls(store, keys, pause_s)
         thread = threading.Thread(target=producer.run)
         thread.start()
@@ -174,6 +175,41 @@ def test_a_query_that_is_killed_at_random_reads_everything_once(
             failure(query)
     finish(to_parquet(read(spark, options), tmp_path, available_now=True))
     assert in_parquet(spark, tmp_path) == Counter(producer.added)
+
+
+def test_a_query_that_starts_in_an_archive_and_is_killed_reads_everything_once(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """While entries are added, archived and trimmed at once."""
+    path, source = tmp_path / "archive", random.Random()
+    first = fill(store, KEY, 3000)
+    archive_once(path, source_options)
+    options = {**source_options, "archive": str(path), "startingPosition": "archive", "maxEntriesPerTrigger": "900"}
+    stopping = threading.Event()
+
+    def archive_always() -> None:
+        while not stopping.is_set():
+            archive_once(path, source_options)
+
+    archiver = threading.Thread(target=archive_always)
+    archiver.start()
+    try:
+        with Producer.running(store, [KEY]) as producer:
+            for _ in range(2):
+                before = batches_planned(tmp_path)
+                query = to_parquet(read(spark, options, stream=KEY), tmp_path)
+                wait_for_batches(tmp_path, before + source.randint(1, 4))
+                for process, command in children(spark).items():
+                    if "python_streaming_source_runner" in command:
+                        with suppress(ProcessLookupError):
+                            os.kill(process, signal.SIGKILL)
+                failure(query)
+    finally:
+        stopping.set()
+        archiver.join()
+    assert store.xlen(KEY) < len(producer.added)
+    finish(to_parquet(read(spark, options, stream=KEY), tmp_path, available_now=True))
+    assert in_parquet(spark, tmp_path) == Counter(first + producer.added)
 
 
 @pytest.mark.slow

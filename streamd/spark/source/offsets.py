@@ -4,6 +4,7 @@ An offset is a JSON object with sorted keys; Spark compares offsets as texts. Fo
 
     {"streams": {"readings": {"added": 1010,             entries-added of the stream when it was looked at
                               "at": "1700-5",            everything up to this ID has been read
+                              "archived": true,          what follows is looked for in the archive first; otherwise left out
                               "last": "1800-0",          last-generated-id then; left out when it is `at`
                               "next": "1701-0",          the first entry above `at`; left out when there was none
                               "parts": [["1600-0", 500], ["1650-2", 510]],
@@ -23,6 +24,7 @@ Loss is found by comparing a Position with the StreamInfo of now (`find_loss`):
     there was a `next` entry, and it and all before it are gone     trimmed before it was read
     there was none, and since then more was added than is there     the same
 
+With `archived`, only another stream of the same name is a loss: planner.py reads what an archiver has trimmed from the archive.
 Entries deleted one by one (XDEL) are not a loss as long as an entry before them remains; otherwise this looks like a trim.
 
 No I/O. Used by planner.py.
@@ -38,7 +40,7 @@ from streamd.client.points import format_entry_id, parse_entry_id
 from streamd.client.stream_info import StreamInfo
 from streamd.errors import StreamdError
 
-__all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "find_loss"]
+__all__ = ["Lag", "Loss", "Offset", "OffsetError", "Part", "Position", "find_loss"]
 
 VERSION = 1
 
@@ -74,6 +76,7 @@ class Position:
     read   entries-added as of `at`; None: not known
     next   the first entry above `at` at that time; None: there was none
     cuts   first entry and number of entries (or None) of each part of the batch that ends here
+    is_archived  entries above `at` may have been archived and trimmed
     """
 
     at: int = 0
@@ -82,6 +85,7 @@ class Position:
     read: int | None = 0
     next: int | None = None
     cuts: tuple[tuple[int, int | None], ...] = ()
+    is_archived: bool = False
 
     @property
     def is_blank(self) -> bool:
@@ -117,6 +121,8 @@ class Position:
         found: dict[str, Any] = {}
         if self.added is not None:
             found["added"] = self.added
+        if self.is_archived:
+            found["archived"] = True
         found["at"] = format_entry_id(self.at)
         if self.last != self.at:
             found["last"] = format_entry_id(self.last)
@@ -142,6 +148,7 @@ class Position:
             read=value.get("read", added),
             next=None if following is None else parse_entry_id(following),
             cuts=tuple((parse_entry_id(low), count) for low, count in value.get("parts", ())),
+            is_archived=value.get("archived", False),
         )
 
 
@@ -211,6 +218,29 @@ def _entries_read(before: Position, info: StreamInfo, made: Position) -> int | N
     return None
 
 
+@dataclass(frozen=True)
+class Lag:
+    """What a stream has behind a position.
+
+    end      its last ID; 0: it has none
+    entries  how many entries, at most: those deleted with XDEL may be counted; None: unknown
+    first    ID of the first of them; None: there are none, or it is unknown
+    """
+
+    end: int
+    entries: int | None = 0
+    first: int | None = None
+
+    @classmethod
+    def of(cls, position: Position, first: int | None, info: StreamInfo | None) -> Lag:
+        if info is None or position.at >= info.last_generated:
+            return cls(0 if info is None else info.last_generated)
+        if info.has_none_up_to(position.at):
+            return cls(info.last_generated, info.length, info.first_entry)
+        is_known = info.entries_added is not None and position.read is not None
+        return cls(info.last_generated, (info.entries_added or 0) - (position.read or 0) if is_known else None, first)
+
+
 # --- Loss -----------------------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +277,8 @@ def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss 
             f"stream {stream} was recreated: {info.entries_added} entries were ever added to it, "
             f"but {position.added} when it was last looked at",
         )
+    if position.is_archived:
+        return None
     if position.next is not None:
         return _loss_of_next(stream, position.next, info)
     return _loss_by_count(stream, position, info)

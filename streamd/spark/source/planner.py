@@ -23,6 +23,10 @@ there (streaming.py).
 Where a batch is cut, and where it reaches a limit of entries, streamd reports (STREAMD.SPLIT, two round trips). With other
 servers, and for limits in bytes, the entries are scanned, except for a long backlog without limits.
 
+With the option `archive`, a position may lie in the archived part of its stream (`is_archived`): the next batch is then read from
+there, until the manifests end at the position (archived_query.py). If entries behind another position are gone, and archived,
+the position becomes such a one. As long as a stream has archived entries to read, a batch has no others.
+
 Progress of the mirror group does not wait for Spark's `commit`, which comes a batch late, and never for the last batch of a
 run: when Spark asks what comes behind an offset, everything up to it has been processed. The group is never moved forward
 by anything else, so entries that may have to be replayed are never acknowledged.
@@ -40,8 +44,8 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from streamd.client.client_errors import DataLossError, ServerError, UnreachableError
 from streamd.client.connection import Connection, Link, server_features
@@ -49,10 +53,14 @@ from streamd.client.key_names import stream_key, stream_name
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.replies import pairs
 from streamd.client.stream_info import StreamInfo
-from streamd.spark.source.offsets import Offset, Position, end_of_stream, find_loss, inside_stream
+from streamd.spark.source.offsets import Lag, Offset, Position, end_of_stream, find_loss, inside_stream
 from streamd.transfer.partitions import SplitForbiddenError, ask_slices, find_streams, refuse_missing
 from streamd.transfer.ranges import RangeScan, scan_range
 from streamd.transfer.read_options import SourceOptions
+
+if TYPE_CHECKING:
+    from streamd.archive.manifest_log import ManifestLog
+    from streamd.spark.source.archived_query import QueryArchive
 
 __all__ = ["ADVICE", "Planner"]
 
@@ -154,29 +162,6 @@ class Chosen:
     parts: tuple[tuple[int, int | None], ...]
 
 
-@dataclass(frozen=True)
-class Lag:
-    """What a stream has behind a position.
-
-    end      its last ID; 0: it has none
-    entries  how many entries, at most: those deleted with XDEL may be counted; None: unknown
-    first    ID of the first of them; None: there are none, or it is unknown
-    """
-
-    end: int
-    entries: int | None = 0
-    first: int | None = None
-
-    @classmethod
-    def of(cls, position: Position, first: int | None, info: StreamInfo | None) -> Lag:
-        if info is None or position.at >= info.last_generated:
-            return cls(0 if info is None else info.last_generated)
-        if info.has_none_up_to(position.at):
-            return cls(info.last_generated, info.length, info.first_entry)
-        is_known = info.entries_added is not None and position.read is not None
-        return cls(info.last_generated, (info.entries_added or 0) - (position.read or 0) if is_known else None, first)
-
-
 class Replan(Exception):  # not an error: the planner looks again
     """Entries were removed while a batch was being planned."""
 
@@ -185,6 +170,10 @@ class Planner:
     """See the head of the file. Used by one thread."""
 
     def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        if (
+            options.archive is not None
+        ):  # a server that reads the archive itself would pass off its entries as live ones
+            options = replace(options, connection=options.connection.live_only())
         self._options = options
         self._clock = clock
         self._link = Link(options.connection)
@@ -196,6 +185,11 @@ class Planner:
         self._fresh: dict[str, Position] = {}
         self._corrected: dict[str, tuple[Position, Position]] = {}  # as in the offset, and as corrected
         self._targets: Mapping[str, StreamInfo | None] | None = None
+        self._archive: QueryArchive | None = None
+        if options.archive is not None:
+            from streamd.spark.source.archived_query import QueryArchive  # needs PyArrow's readers
+
+            self._archive = QueryArchive(options, options.archive)
         self._waiting_since: float | None = None  # for minEntriesPerTrigger
         self._lags: dict[str, Lag] = {}  # as of the last poll that looked at the stream
         self._mirrored: dict[str, int] = {}
@@ -248,10 +242,12 @@ class Planner:
         if connection.options.cluster_nodes:
             # Slots may move meanwhile, and a stream that is overlooked now would be taken for a new one later.
             self._found, self._scanned_at = set(find_streams(connection, self._options)), self._clock()
-            return
-        self._cursor = b"0"
-        while self._cursor is not None:
-            self._take_found(connection.command(*self._scan_request()))
+        else:
+            self._cursor = b"0"
+            while self._cursor is not None:
+                self._take_found(connection.command(*self._scan_request()))
+        if self._archive is not None:
+            self._found = (self._found or set()) | self._archive.streams()
 
     def _scan_request(self) -> tuple[bytes | str | int, ...]:
         pattern = stream_key(self._options.stream_pattern or "")
@@ -275,7 +271,8 @@ class Planner:
         self._found = None
         names = self._watched(connection, Offset())
         if self._options.fail_on_missing:
-            refuse_missing(connection, self._options.named_streams)
+            archived = self._archive.streams() if self._archive is not None else ()
+            refuse_missing(connection, [each for each in self._options.named_streams if each not in archived])
         offset = Offset(self._find_starts(connection, names, is_new_query=True))
         if self._options.group is not None:
             self._create_mirror(connection, offset)
@@ -301,7 +298,11 @@ class Planner:
                 if infos[name] is None:
                     log.warning("there is no stream %s yet: the query waits for it", name)
         entries = dict(zip(inside, replies[len(names) :], strict=True))
-        return {name: _start(starts[name], infos[name], entries.get(name)) for name in names}
+        found = {name: _start(starts[name], infos[name], entries.get(name)) for name in names}
+        if self._archive is not None:
+            in_archive = (name for name in names if starts[name] != MAX_ID)
+            found.update((name, _archived(infos[name], max(starts[name] - 1, 0))) for name in in_archive)
+        return found
 
     def _find_targets(self, connection: Connection) -> dict[str, StreamInfo | None]:
         self._found = None
@@ -326,7 +327,12 @@ class Planner:
         if missing:
             infos.update(self._infos(connection, missing))
         self._check(positions, start, infos)
-        self._lags.update((name, Lag.of(positions[name], first.get(name), info)) for name, info in infos.items())
+        if self._archive is not None and (
+            changed := self._plan_archived(connection, self._archive, start, positions, is_limited)
+        ):
+            return Offset({**start.positions, **positions}).advanced(changed)
+        live = {name: info for name, info in infos.items() if not positions[name].is_archived}
+        self._lags.update((name, Lag.of(positions[name], first.get(name), info)) for name, info in live.items())
         candidates = self._candidates(positions, first, infos)
         if not candidates or (is_limited and not self._is_enough(connection, candidates)):
             return None
@@ -409,14 +415,83 @@ class Planner:
             loss = find_loss(name, positions[name], info)
             if loss is None:
                 continue
+            position, is_corrected = positions[name], True
+            archive = None if loss.is_other_stream else self._archive
+            if archive is not None and archive.log(name).boundary > position.at:
+                self._correct(start, name, _archived(info, position.at))
+                continue
             if self._options.fail_on_data_loss:
                 raise DataLossError(loss.text + ADVICE)
             log.warning("%s; continuing with what is there", loss.text)
-            before = start.positions.get(name) or self._fresh[name]
-            self._corrected[name] = (before, _corrected(positions[name], info, loss.is_other_stream))
-            is_corrected = True
+            self._correct(start, name, _corrected(position, info, loss.is_other_stream))
         if is_corrected:
             raise Replan
+
+    def _correct(self, start: Offset, name: str, position: Position) -> None:
+        """Read a stream from another position than that of the offset."""
+        self._corrected[name] = (start.positions.get(name) or self._fresh[name], position)
+
+    # --- The archive ------------------------------------------------------------------------------------------------------
+
+    def _plan_archived(
+        self,
+        connection: Connection,
+        archive: QueryArchive,
+        start: Offset,
+        positions: Mapping[str, Position],
+        is_limited: bool,
+    ) -> dict[str, Position]:
+        """The positions after a batch of archived entries; none when there are none to read now.
+
+        Raises Replan once a position is where the archive ends: it is corrected then.
+        """
+        from streamd.spark.source.archived_query import archived_lag, rows_above
+
+        behind = self._behind_archive(connection, archive, start, positions)
+        left = self._options.max_entries_per_trigger if is_limited else None
+        rows = sum(rows_above(manifests, positions[name].at) for name, (manifests, _) in behind.items())
+        part_rows = self._rows_of_part(rows if left is None else min(rows, left))
+        found = {}
+        for name in sorted(behind, key=lambda each: positions[each].at):
+            (manifests, info), position = behind[name], positions[name]
+            target = None if self._targets is None else self._targets.get(name)
+            high = MAX_ID if target is None else target.last_generated
+            batch = None if left == 0 else archive.plan(manifests, position.at, high, left, part_rows)
+            following = position.next
+            if batch is not None:
+                left = None if left is None else left - batch.count
+                found[name] = replace(_archived(info, batch.last), cuts=batch.cuts)
+                following = batch.following
+            self._lags[name] = archived_lag(manifests, found.get(name, position).at, following, info)
+        return found
+
+    def _behind_archive(
+        self, connection: Connection, archive: QueryArchive, start: Offset, positions: Mapping[str, Position]
+    ) -> dict[str, tuple[ManifestLog, StreamInfo | None]]:
+        """The streams that have archived entries behind their position: their manifests, and the stream."""
+        found = {}
+        for name in (each for each in positions if positions[each].is_archived):
+            at = positions[name].at
+            # In this order: see archived_query.py.
+            info, live = self._live_position(connection, name, at)
+            manifests = archive.checked_log(connection, name)
+            if any(file.last > at for file in manifests.files):
+                found[name] = (manifests, info)
+            else:
+                self._correct(start, name, _archived(info, manifests.boundary) if manifests.boundary > at else live)
+        if len(found) < sum(each.is_archived for each in positions.values()):
+            raise Replan
+        return found
+
+    def _live_position(self, connection: Connection, name: str, at: int) -> tuple[StreamInfo | None, Position]:
+        """A stream, and the position in it above which no archived entries are left."""
+        requests = [
+            ("XINFO", "STREAM", stream_key(name)),
+            ("XRANGE", stream_key(name), format_entry_id(at + 1), "+", "COUNT", 1),
+        ]
+        reply, entries = connection.pipeline(requests, raise_errors=False)
+        info = self._parse_info(name, reply)
+        return info, _start(at + 1, info, entries)
 
     # --- The next batch ---------------------------------------------------------------------------------------------------
 
@@ -428,7 +503,7 @@ class Planner:
         found = {}
         for name in sorted(first, key=lambda each: (first[each], each)):
             end = ends.get(name)
-            if end is not None and first[name] <= end.last_generated:
+            if end is not None and first[name] <= end.last_generated and not positions[name].is_archived:
                 found[name] = Candidate(positions[name], first[name], end)
         return found
 
@@ -751,6 +826,12 @@ def _start(start: int, info: StreamInfo | None, entries: Any) -> Position:
     if at <= info.last_generated:
         return end_of_stream(info)
     return Position(at=at, last=info.last_generated, added=info.entries_added, read=None, next=None)
+
+
+def _archived(info: StreamInfo | None, at: int) -> Position:
+    """The position behind which entries may be in the archive only."""
+    info = info or StreamInfo(length=0, last_generated=0, first_entry=None)
+    return Position(at=at, last=info.last_generated, added=info.entries_added, read=None, is_archived=True)
 
 
 def _can_split(connection: Connection) -> bool:

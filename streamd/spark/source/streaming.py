@@ -38,8 +38,8 @@ from streamd.client.connection import run
 from streamd.client.key_names import stream_key
 from streamd.client.points import format_entry_id, ms_of
 from streamd.client.stream_info import StreamInfo
-from streamd.spark.source.offsets import VERSION, Offset, Part
-from streamd.spark.source.planner import ADVICE, Lag, Planner
+from streamd.spark.source.offsets import VERSION, Lag, Offset, Part
+from streamd.spark.source.planner import ADVICE, Planner
 from streamd.spark.source.schema import table_layout
 from streamd.spark.spark_errors import told_in_one_line
 from streamd.stream_state import age_s
@@ -149,6 +149,11 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from streamd.arrow.decode import EntryDecoder
 
         options = self.options
+        if options.archive is not None:
+            from streamd.spark.source.archived_query import read_through
+
+            yield from read_through(options, self.layout, part)
+            return
         key = stream_key(part.stream)
         decoder = EntryDecoder(self.layout, key)
         yield from read_range(
@@ -210,7 +215,14 @@ def lag_of_all(streams: Collection[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_batch_options(options: SourceOptions) -> None:
-    given = {"endingId": options.ending, "endingTimestamp": options.ending_timestamp, "archive": options.archive}
+    given = {"endingId": options.ending, "endingTimestamp": options.ending_timestamp}
     for name, value in given.items():
         if value is not None:
-            raise OptionError(name, "is for batch reads; a streaming query has no end and no archive")
+            raise OptionError(name, "is for batch reads; a streaming query has no end")
+    if options.archive is not None and not options.named_streams and options.stream_pattern is None:
+        raise OptionError("stream", "name what to read: stream, streams or streamPattern")
+    if options.archive is not None and options.max_bytes_per_trigger is not None:
+        raise OptionError(
+            "maxBytesPerTrigger",
+            "cannot be combined with archive, whose entries it does not count; use maxEntriesPerTrigger",
+        )
