@@ -212,10 +212,10 @@ def defaults_of(context: Context) -> Defaults:
     return part_of(context, Defaults)
 
 
-def group_rule_in_force(ctx: Context, stream: bytes, group: bytes) -> GroupRule | None:
+def group_rule_in_force(ctx: Context, db: Database, stream: bytes, group: bytes) -> GroupRule | None:
     """The rule of a group: by command, or by the configuration. None if it has none, or if the rules by command do not parse."""
     try:
-        rule = read_all_rules(ctx.db, stream).groups.get(group)
+        rule = read_all_rules(db, stream).groups.get(group)
     except ValueError:
         return None
     return rule or (defaults_of(ctx).group_rule(stream, group) if ctx.has_default_rules else None)

@@ -48,7 +48,7 @@ def streamd_group_get(ctx: Context, args: list[bytes]) -> None:
     except ValueError as error:
         shown.append((b"parse-error", str(error).encode(errors="backslashreplace")))
         own = None
-    rule = group_rule_in_force(ctx, args[2], args[3])
+    rule = group_rule_in_force(ctx, ctx.db, args[2], args[3])
     if rule is not None:
         shown += describe(rule)
         if own is None:

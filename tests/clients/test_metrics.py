@@ -258,6 +258,65 @@ def test_a_stream_its_groups_and_consumers(server: Server) -> None:
     assert all(now_ms / 1000 - 1 < each < time.time() + 1 for each in seen)
 
 
+def test_rules_of_streams_and_groups(server: Server) -> None:
+    with client_of(server, db=3) as client:
+        for rule in (
+            "STREAMD.GROUP SET orders billing MAXDELIVERIES 1 DEADLETTER dead BACKOFF 3600000",
+            "STREAMD.STREAM SET orders RETAIN LENGTH 4",
+            "STREAMD.STREAM SET later FEEDS orders DUE due UNIQUE user",
+            "STREAMD.STREAM SET stuck FEEDS text DUE due",
+            "STREAMD.STREAM SET short EXPIRES until",
+        ):
+            client.execute_command(*rule.split())
+        client.set("text", "no stream")
+        client.xgroup_create("orders", "billing", 0, mkstream=True)
+        client.xgroup_create("orders", "free", 0)
+        client.xadd("later", {"due": "x"})
+        far_ms = 10**15
+        for _ in range(2):
+            client.xadd("later", {"due": far_ms, "user": 7})
+        client.xadd("later", {"due": 0, "job": 1})
+        client.xadd("stuck", {"due": 0})
+        client.xadd("short", {"until": 0})
+        eventually(lambda: client.xlen("orders") == 1)
+        for number in range(9):
+            client.xadd("orders", {"a": number})
+        eventually(lambda: (client.xlen("orders"), client.xlen("short")) == (4, 0))
+        [(_, read)] = client.xreadgroup("billing", "alice", {"orders": ">"})
+        client.execute_command("XNACK", "orders", "billing", "FATAL", "IDS", 1, read[0][0])
+        client.execute_command("STREAMD.GROUP", "SET", "orders", "billing", "MAXDELIVERIES", 5)
+        client.execute_command("XNACK", "orders", "billing", "FAIL", "IDS", 1, read[1][0])
+        client.delete("dead")
+        client.set("dead", "no stream")
+        client.execute_command("XNACK", "orders", "billing", "FATAL", "IDS", 1, read[2][0])
+        eventually(lambda: scrape(server)["streamd_stream_delays_not_moving"][("3", "stuck")] == 1)
+        found = scrape(server)
+    billing = ("3", "orders", "billing")
+    assert set(found["streamd_group_dead_letters_total"]) == {billing}, "groups without a rule have no such figures"
+    names = ("dead_letters_total", "dead_letters_not_moved", "held_back_entries")
+    assert [found[f"streamd_group_{name}"][billing] for name in names] == [1, 1, 1]
+    later = ("3", "later")
+    names = ("entries", "moved_total", "replaced_total", "not_moving")
+    assert [found[f"streamd_stream_delay{'s' if name == 'not_moving' else 'ed'}_{name}"][later] for name in names] == [
+        2,
+        1,
+        1,
+        0,
+    ]
+    assert found["streamd_stream_bad_times"][later] == 1
+    assert found["streamd_stream_expired_entries_total"][("3", "short")] == 1
+    assert found["streamd_stream_trimmed_entries_total"] == {("3", "orders"): 6}
+    assert found["streamd_trimmed_entries_total"][("length",)] == 6
+    sums = (
+        "dead_letters_moved_total",
+        "dead_letters_not_moved",
+        "entries_delayed_moved_total",
+        "entries_expired_total",
+        "delays_not_moving",
+    )
+    assert [found[f"streamd_{name}"][()] for name in sums] == [1, 1, 1, 1, 1]
+
+
 def test_what_is_told_one_by_one_is_bounded(server: Server) -> None:
     with client_of(server) as client:
         for number in range(20):

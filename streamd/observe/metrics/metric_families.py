@@ -125,6 +125,15 @@ OF_INFO = (
     gauge("tracking_total_keys", "Keys tracked for client-side caching.", "tracked_keys"),
     counter("slowlog_commands_count", "Commands that were slow.", "slow_commands"),
     counter("slowlog_commands_time_ms_sum", "Time in them.", "slow_commands_duration_seconds", MS),
+    # Delivery
+    counter("dead_letters_moved", "Entries moved to dead-letter streams."),
+    gauge("dead_letters_not_moved", "Entries that cannot be moved there, and are tried again."),
+    counter("consumers_removed", "Consumers that were removed because they were idle."),
+    counter("entries_delayed_moved", "Entries that were due, and moved."),
+    counter("entries_delayed_replaced", "Waiting entries that later ones have replaced."),
+    counter("entries_expired", "Entries whose time was over."),
+    gauge("entries_with_bad_time", "Entries with a time that is not a number."),
+    gauge("delays_not_moving", "Streams whose entries are due and cannot be moved."),
     # Replication
     gauge("connected_slaves", "Connected replicas.", "connected_replicas"),
     gauge("min_slaves_good_slaves", "Replicas that min-replicas-to-write counts.", "good_replicas"),

@@ -220,6 +220,16 @@ cdef class Group:
         cdef PelRecord *record = pel_first(&self.pel)
         return None if record is NULL else (record.id.ms, record.id.seq)
 
+    @property
+    def held_back_count(self):
+        """Pending entries that failed and wait, by the back-off of the group's rule."""
+        return self.pel.held.count
+
+    @property
+    def dead_letter_count(self):
+        """Entries that were moved to a dead-letter stream."""
+        return self.dead_lettered
+
     def count_delivered_above(self, uint64_t times, Py_ssize_t limit):
         """How many of the `limit` pending entries with the smallest IDs were delivered more often than `times`."""
         cdef PelCursor cursor

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 
 from streamd.core.host import Host
 from streamd.core.slices import Slices
+from streamd.delivery.defaults import group_rule_in_force, stream_rule_in_force
+from streamd.delivery.progress import Progress, all_progress
+from streamd.delivery.state import Place
+from streamd.delivery.state import state_of as delivery_state_of
+from streamd.delivery.trimmed import Amount, trimmed_of
 from streamd.engine.glob import Glob
 from streamd.keyspace.database import Database
 from streamd.observe.metrics.exposition import escaped
@@ -50,6 +55,31 @@ GROUP = {
     ),
     "consumers": Family("streamd_group_consumers", "gauge", "Consumers of a group."),
 }
+STREAM_RULE = {
+    "moved": Family(
+        "streamd_stream_delayed_moved", "counter", "Entries that were due, and moved to the target of FEEDS."
+    ),
+    "replaced": Family("streamd_stream_delayed_replaced", "counter", "Waiting entries that later ones have replaced."),
+    "expired": Family("streamd_stream_expired_entries", "counter", "Entries whose time was over (EXPIRES)."),
+    "unreadable": Family("streamd_stream_bad_times", "gauge", "Entries with a time that is not a number."),
+    "not_moving": Family("streamd_stream_delays_not_moving", "gauge", "Whether an entry is due and cannot be moved."),
+    "waiting": Family("streamd_stream_delayed_entries", "gauge", "Entries that wait until they are due (FEEDS)."),
+    "trimmed": Family("streamd_stream_trimmed_entries", "counter", "Entries trimmed by the rule (RETAIN)."),
+    "trimmed_bytes": Family("streamd_stream_trimmed_bytes", "counter", "Memory of the nodes that were trimmed."),
+}
+"""Of streams that have a rule."""
+GROUP_RULE = {
+    "held": Family("streamd_group_held_back_entries", "gauge", "Entries that failed and wait (BACKOFF)."),
+    "moved": Family("streamd_group_dead_letters", "counter", "Entries moved to the dead-letter stream."),
+    "not_moved": Family("streamd_group_dead_letters_not_moved", "gauge", "Entries that cannot be moved there."),
+}
+"""Of groups that have a rule."""
+TRIMMED = {
+    "entries": Family(
+        "streamd_trimmed_entries", "counter", "Entries trimmed by rules, of all streams, label `option`."
+    ),
+    "bytes": Family("streamd_trimmed_bytes", "counter", "Memory of the nodes that were trimmed."),
+}
 CONSUMER = {
     "pending": Family(
         "streamd_consumer_pending_entries", "gauge", "Pending entries of a consumer, label `consumer` as well."
@@ -71,7 +101,9 @@ class StreamMetrics:
     async def read(self, slices: Slices) -> dict[Family, list[str]]:
         """The samples of all streams that are read, by metric, as they are written."""
         lines: dict[Family, list[str]] = {
-            family: [] for families in (STREAM, GROUP, CONSUMER) for family in families.values()
+            family: []
+            for families in (STREAM, STREAM_RULE, GROUP, GROUP_RULE, CONSUMER, TRIMMED)
+            for family in families.values()
         }
         config = self._host.config
         await self._find_streams(slices)
@@ -88,6 +120,7 @@ class StreamMetrics:
                 key=key, length=stream.length, entries_added=stream.entries_added, first_id=None,
                 last_id=stream.last_entry_id, bytes=stream.memory_usage(),
             ))  # fmt: skip
+            self._add_stream_rule(lines, labels, database, key, stream)
             for group in list(stream.groups.values()):
                 state = state_of(stream, group, now_ms, consumers_left)
                 consumers_left -= len(state.consumers)
@@ -97,11 +130,45 @@ class StreamMetrics:
                     if state.pending
                     else 0
                 )
-                add_group(lines, f'{labels},group="{escaped(group.name)}"', state, often, now_ms)
+                own = f'{labels},group="{escaped(group.name)}"'
+                add_group(lines, own, state, often, now_ms)
+                self._add_group_rule(lines, own, database, key, group)
                 await slices.breathe()
             await slices.breathe()
+        for option, amount in trimmed_of(self._host.dispatcher.context).by_reason.items():
+            add(lines, TRIMMED["entries"], f'{{option="{option}"', amount.entries)
+            add(lines, TRIMMED["bytes"], f'{{option="{option}"', amount.bytes)
         self.left_out = {"streams": int(self._has_more), "consumers": int(consumers_left_out)}
         return lines
+
+    def _add_stream_rule(
+        self, lines: dict[Family, list[str]], labels: str, database: Database, key: bytes, stream: Stream
+    ) -> None:
+        context = self._host.dispatcher.context
+        rule = stream_rule_in_force(context, database, key)
+        if rule.feeds or rule.expires:
+            progress = all_progress(context).by_stream.get((database.index, key), Progress())
+            add(lines, STREAM_RULE["moved"], labels, progress.moved)
+            add(lines, STREAM_RULE["replaced"], labels, progress.replaced)
+            add(lines, STREAM_RULE["expired"], labels, progress.expired)
+            add(lines, STREAM_RULE["unreadable"], labels, progress.unreadable)
+            add(lines, STREAM_RULE["not_moving"], labels, int(bool(progress.error)))
+            add(lines, STREAM_RULE["waiting"], labels, stream.length if rule.feeds else 0)
+        if rule.retain:
+            amount = trimmed_of(context).by_stream.get((database.index, key), Amount())
+            add(lines, STREAM_RULE["trimmed"], labels, amount.entries)
+            add(lines, STREAM_RULE["trimmed_bytes"], labels, amount.bytes)
+
+    def _add_group_rule(
+        self, lines: dict[Family, list[str]], labels: str, database: Database, key: bytes, group: Group
+    ) -> None:
+        context = self._host.dispatcher.context
+        if group_rule_in_force(context, database, key, group.name) is None:
+            return
+        failure = delivery_state_of(context).failures.get(Place(database.index, key, group.name))
+        add(lines, GROUP_RULE["held"], labels, group.held_back_count)
+        add(lines, GROUP_RULE["moved"], labels, group.dead_letter_count)
+        add(lines, GROUP_RULE["not_moved"], labels, 0 if failure is None else len(failure.ids))
 
     async def _find_streams(self, slices: Slices) -> None:
         """Look for the streams that the settings ask for. They stay known, in the order in which they were found."""
@@ -154,6 +221,11 @@ def state_of(stream: Stream, group: Group, now_ms: int, most_consumers: int) -> 
             for each in list(consumers.values())[:most_consumers]
         ] if most_consumers > 0 else [],
     )  # fmt: skip
+
+
+def add(lines: dict[Family, list[str]], family: Family, labels: str, value: int) -> None:
+    """A sample; `labels` lacks its closing brace."""
+    lines[family].append(f"{family.name}{'_total' if family.kind == 'counter' else ''}{labels}}} {value}\n")
 
 
 def add_stream(lines: dict[Family, list[str]], labels: str, state: StreamState) -> None:

@@ -86,7 +86,7 @@ cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group):
     """The group with its rule, or None: it has none, or others decide. Cheap where nobody has set a rule."""
     if (ctx.db.reserved is None and not ctx.has_default_rules) or ctx.is_replaying:
         return None
-    rule = group_rule_in_force(ctx, key, group.name)
+    rule = group_rule_in_force(ctx, ctx.db, key, group.name)
     return None if rule is None else ruled_by(rule, key, stream, group)
 
 
