@@ -36,7 +36,7 @@ DIRECTIVES = {"auto_pickle": False, "binding": False}
 
 OPTIMIZATION = {
     "-O3": (
-        "arrow.decode", "arrow.encode", "arrow.text", "core.client", "core.dispatch", "core.output", "core.turn",
+        "arrow.decode", "arrow.encode", "arrow.entry_batches", "arrow.text", "core.client", "core.dispatch", "core.output", "core.turn",
         "engine.arena", "engine.counted_tree", "engine.listpack", "engine.listpack_edit", "engine.rax", "engine.table",
         "persistence.aof.buffer", "persistence.rdb.lzf", "persistence.rdb.window", "protocol.doubles", "protocol.reply",
         "protocol.request", "protocol.request_bytes", "values.hashes.field_table", "values.hashes.hash",

@@ -11,7 +11,7 @@ In this order: whatever has been trimmed by 1 is named by the manifests of 2, or
 
 from __future__ import annotations
 
-from array import array
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from streamd.archive.boundary import can_have_become, check_incarnation, find_ga
 from streamd.archive.layout import Layout
 from streamd.archive.live_stream import has_entry, need_state
 from streamd.archive.lock import trimmed_to
-from streamd.archive.manifest import Manifest
+from streamd.archive.manifest import FileRecord, Manifest
 from streamd.archive.manifest_log import LOOKS, ManifestLog
 from streamd.archive.origin import check_identity, replaced_by
-from streamd.archive.parquet import bounds_within
 from streamd.archive.row_group_cache import RowGroupCache
 from streamd.archive.same_stream import check_is_archived_stream
+from streamd.arrow.entry_batches import EntryBatch, EntryPacker
 from streamd.client.client_errors import DataLossError
 from streamd.client.connection import Connection
 from streamd.client.key_names import stream_name
-from streamd.client.points import format_entry_id, parse_entry_id, unpack_id
+from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.stream_info import StreamInfo
 from streamd.client.tier_frames import TierAnswer, TierQuestion
 from streamd.errors import StreamdError
@@ -40,14 +40,16 @@ from streamd.printable import key_in_one_line
 
 __all__ = ["TierAnswers"]
 
-PIECE = 100
-"""Rows that are decoded at a time."""
-
 SPARE = 1000
 """Rows above the question's limit: what is trimmed until the reply is written need not be asked for again."""
 
 SPARE_BYTES = 1 << 20
 """Of these rows, at most."""
+
+ALL = sys.maxsize
+
+Piece = tuple[EntryBatch, int, int]
+"""Rows [start, stop) of a batch."""
 
 
 @dataclass(frozen=True)
@@ -165,114 +167,113 @@ class TierAnswers:
         rows = Rows(asked)
         low = asked.first
         if asked.ids is not None:
-            for each in self._slices(layout, log, asked.first, high, -1, is_reverse=False, ids=asked.ids):
-                rows.add(each)
+            for each in self._pieces_with(layout, log, asked.ids):
+                rows.add(*each)
             return rows.answer(log.boundary, limit_of(state), low, high)
-        is_enough = self._add(rows, asked, layout, log, limit)
+        pieces = self._pieces(layout, log, asked.first, limit, is_reverse=asked.is_reverse)
+        is_enough = any(rows.add(*each) for each in pieces) or rows.has_count
         if is_enough and asked.is_reverse:
             low = rows.last
         if is_enough and not asked.is_reverse:
             high = rows.last
         else:
-            high = self._add_spare(rows, asked, layout, log, max(low, limit + 1), high)
+            high = self._add_spare(rows, layout, log, max(low, limit + 1), high)
         left = self._rows_above(layout, log, rows.highest or asked.first - 1) if asked.ahead else 0
         return rows.answer(log.boundary, limit_of(state), low, high, left)
 
-    def _add(self, rows: Rows, asked: TierQuestion, layout: Layout, log: ManifestLog, limit: int) -> bool:
-        """Add the rows from `first` to the limit. True: that is enough, and there may be more."""
-        most = -1 if asked.ahead else asked.count
-        for each in self._slices(layout, log, asked.first, limit, most, is_reverse=asked.is_reverse):
-            if rows.add(each):
-                return True
-        return 0 < asked.count <= rows.count
-
-    def _add_spare(self, rows: Rows, asked: TierQuestion, layout: Layout, log: ManifestLog, low: int, high: int) -> int:
+    def _add_spare(self, rows: Rows, layout: Layout, log: ManifestLog, low: int, high: int) -> int:
         """Add some of the rows in [low, high], which are above the limit; returns up to where they are complete."""
-        most = SPARE if asked.is_reverse or asked.count < 0 else min(SPARE, asked.count - rows.count)
-        for each in self._slices(layout, log, low, high, most, is_reverse=False):
-            most -= each.num_rows
-            if not rows.add_spare(each):
+        for each in self._pieces(layout, log, low, high):
+            if not rows.add_spare(*each):
                 return max(rows.highest, low - 1)
-        return high if most else rows.highest
+        return high
 
     def _rows_above(self, layout: Layout, log: ManifestLog, number: int) -> int:
         found = 0
-        for file in log.files:
-            if file.first > number:
-                found += file.rows
-            elif file.last > number:
-                for at, group in enumerate(file.row_groups):
-                    if group.first > number:
-                        found += group.rows
-                    elif group.last > number:
-                        table = self._cache.read(layout.root, file, at)
-                        found += table.num_rows - bounds_within(table.column("id"), 0, number)[1]
+        for file, at in self._groups(log, number + 1, MAX_ID):
+            group = file.row_groups[at]
+            found += group.rows
+            if group.first <= number:
+                found -= sum(stop - start for _, start, stop in self._cache.rows(layout.root, file, at, 0, number))
         return found
 
-    def _slices(
-        self,
-        layout: Layout,
-        log: ManifestLog,
-        low: int,
-        high: int,
-        most: int,
-        *,
-        is_reverse: bool,
-        ids: Sequence[int] | None = None,
-    ) -> Iterator[pa.Table]:
-        """The archived rows with IDs in [low, high], at most `most` (-1: all): pieces in the order of the walk, each ascending.
-
-        ids  only these, in order
-        """
-        if low > high:
-            return
-        groups = [
+    def _groups(self, log: ManifestLog, low: int, high: int) -> list[tuple[FileRecord, int]]:
+        """The row groups that have IDs in [low, high]: the file, and the place in it of each."""
+        return [
             (file, at)
             for file in log.files
             if file.last >= low and file.first <= high
             for at, group in enumerate(file.row_groups)
-            if group.last >= low and group.first <= high and (ids is None or has_between(ids, group.first, group.last))
+            if group.last >= low and group.first <= high
         ]
+
+    def _pieces(
+        self, layout: Layout, log: ManifestLog, low: int, high: int, *, is_reverse: bool = False
+    ) -> Iterator[Piece]:
+        """The archived rows with IDs in [low, high], in the order of the walk; the rows of each piece ascend."""
+        groups = self._groups(log, low, high) if low <= high else []
         for file, at in reversed(groups) if is_reverse else groups:
-            if most == 0:
-                return
-            table = self._cache.read(layout.root, file, at)
-            if ids is not None:
-                yield from rows_with(table, ids)
-                continue
-            start, stop = bounds_within(table.column("id"), low, high)
-            if most > 0:
-                start, stop = (max(start, stop - most), stop) if is_reverse else (start, min(stop, start + most))
-                most -= stop - start
-            if stop > start:
-                yield table.slice(start, stop - start)
+            pieces = self._cache.rows(layout.root, file, at, low, high)
+            yield from reversed(list(pieces)) if is_reverse else pieces
+
+    def _pieces_with(self, layout: Layout, log: ManifestLog, ids: Sequence[int]) -> Iterator[Piece]:
+        """The archived rows with these IDs, in order."""
+        for file, at in self._groups(log, ids[0], ids[-1]):
+            group = file.row_groups[at]
+            wanted = ids[bisect_left(ids, group.first) : bisect_right(ids, group.last)]
+            if wanted:
+                for batch, _, _ in self._cache.rows(layout.root, file, at, wanted[0], wanted[-1]):
+                    yield from ((batch, *batch.between(each, each)) for each in wanted)
 
 
 class Rows:
-    """The rows of an answer, in the order of the walk, and spare ones, which are above them: IDs, and elements of a RESP array.
+    """The rows of an answer, in the order of the walk, and spare ones, which are above them.
 
     is_cut  a group asked for more than `max_bytes` allow
     """
 
     def __init__(self, asked: TierQuestion) -> None:
         self._asked = asked
-        self._found: list[tuple[int, bytes]] = []
-        self._spare: list[tuple[int, bytes]] = []
-        self._size = 0
-        self._spare_size = 0
+        self._found = EntryPacker()
+        self._spare = EntryPacker()
         self.is_cut = False
 
-    def add(self, table: pa.Table) -> bool:
-        """Add rows one by one. True: what has been added is enough."""
+    def add(self, batch: EntryBatch, start: int, stop: int) -> bool:
+        """Add rows. True: what has been added is enough."""
         asked = self._asked
-        for entry_id, element in elements_of(table, is_reverse=asked.is_reverse):
-            if self._size + len(element) > asked.max_bytes and self._is_full():
+        while start < stop:
+            added = self._pack(batch, start, stop, asked.max_bytes)
+            if not added:
+                if self._is_full():
+                    return True
+                at = stop - 1 if asked.is_reverse else start
+                added = self._pack(batch, at, at + 1, ALL)
+            if self._has_all and self._found.size >= asked.ahead:
                 return True
-            self._found.append((entry_id, element))
-            self._size += len(element)
-            if 0 < asked.enough <= self._size or (0 < asked.ahead <= self._size and 0 < asked.count <= self.count):
-                return True
+            start, stop = (start, stop - added) if asked.is_reverse else (start + added, stop)
         return False
+
+    def _pack(self, batch: EntryBatch, start: int, stop: int, most_bytes: int) -> int:
+        asked = self._asked
+        return self._found.add(
+            batch,
+            start,
+            stop,
+            is_reverse=asked.is_reverse,
+            most_bytes=most_bytes,
+            least_bytes=asked.ahead,
+            enough_rows=asked.count if asked.count > 0 else ALL,
+            enough_bytes=asked.enough or ALL,
+        )
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether there is what was asked for, without what is read ahead."""
+        return self.has_count or 0 < self._asked.enough <= self._found.size
+
+    @property
+    def has_count(self) -> bool:
+        return 0 < self._asked.count <= self._found.count
 
     def _is_full(self) -> bool:
         """Whether the next row, with which there are more than `max_bytes`, is left for the next request.
@@ -280,8 +281,8 @@ class Rows:
         That a group, or a consumer with what is pending for it, gets on, a single entry may be larger.
         """
         asked = self._asked
-        if asked.ahead and self._found:
-            self.is_cut = not 0 < asked.count <= self.count
+        if asked.ahead and self._found.count:
+            self.is_cut = not self._has_all
             return True
         if asked.ahead or (asked.ids is not None and len(asked.ids) == 1):
             return False
@@ -289,39 +290,35 @@ class Rows:
             f"the archived part of the reply is larger than stream-archive-max-reply ({asked.max_bytes} bytes); use COUNT"
         )
 
-    def add_spare(self, table: pa.Table) -> bool:
-        """Add spare rows, ascending. False: there is no room for all of them."""
-        room = min(SPARE_BYTES, self._asked.max_bytes - self._size)
-        for entry_id, element in elements_of(table, is_reverse=False):
-            if self._spare_size + len(element) > room:
-                return False
-            self._spare.append((entry_id, element))
-            self._spare_size += len(element)
-        return True
-
-    @property
-    def count(self) -> int:
-        """Without spare rows."""
-        return len(self._found)
+    def add_spare(self, batch: EntryBatch, start: int, stop: int) -> bool:
+        """Add spare rows, ascending. False: there is no room for more, or no need."""
+        asked, most = self._asked, SPARE
+        if asked.count > 0 and not asked.is_reverse:
+            most = min(SPARE, asked.count - self._found.count)
+        room = max(0, min(SPARE_BYTES, asked.max_bytes - self._found.size))
+        added = self._spare.add(batch, start, stop, most_bytes=room, enough_rows=most, enough_bytes=ALL)
+        return added == stop - start and self._spare.count < most
 
     @property
     def last(self) -> int:
         """The ID of the row that was added last, without spare rows."""
-        return self._found[-1][0]
+        return self._found.id_at(self._found.count - 1)
 
     @property
     def highest(self) -> int:
         """The highest ID; 0: there are no rows."""
-        return max((rows[at][0] for rows in (self._found, self._spare) if rows for at in (0, -1)), default=0)
+        ends = ((rows, at) for rows in (self._found, self._spare) if rows.count for at in (0, rows.count - 1))
+        return max((rows.id_at(at) for rows, at in ends), default=0)
 
     def answer(self, boundary: int, live_limit: int, low: int, high: int, left: int = 0) -> TierAnswer:
-        asked = self._asked
-        ahead = self._found[asked.count :] if asked.ahead and asked.count > 0 else []
-        rows = [*reversed(self._spare), *self._found] if asked.is_reverse else [*self._found, *self._spare]
-        index, size = array("Q"), 0
-        for entry_id, element in rows:
-            size += len(element)
-            index.extend((*unpack_id(entry_id), size))
+        asked, found, spare = self._asked, self._found, self._spare
+        ahead = found.size - found.size_of(asked.count) if asked.ahead and self.has_count else 0
+        if asked.is_reverse:
+            found, rest = EntryPacker(), found
+            found.add_all(spare, is_reverse=True)
+            found.add_all(rest)
+        elif spare.count:
+            found.add_all(spare)
         return TierAnswer(
             boundary=boundary,
             live_limit=live_limit,
@@ -329,26 +326,9 @@ class Rows:
             low=low,
             high=high,
             is_cut=self.is_cut,
-            spare=self._spare_size + sum(len(element) for _, element in ahead),
-            rows=index.tobytes(),
-            data=b"".join(element for _, element in rows),
+            spare=spare.size + ahead,
+            entries=found.packed(),
         )
-
-
-def elements_of(table: pa.Table, *, is_reverse: bool) -> Iterator[tuple[int, bytes]]:
-    """ID and element of each row of a table, in the order of a walk."""
-    for piece in pieces_of(table, is_reverse=is_reverse):
-        rows = list(zip(piece.column(0).to_pylist(), piece.column(1).to_pylist(), strict=True))
-        for text, fields in reversed(rows) if is_reverse else rows:
-            yield parse_entry_id(text.encode()), element_of(text.encode(), fields)
-
-
-def element_of(entry_id: bytes, fields: list[dict[str, bytes]]) -> bytes:
-    pieces = [b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(entry_id), entry_id, 2 * len(fields))]
-    for pair in fields:
-        field, value = pair["field"], pair["value"]
-        pieces.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(field), field, len(value), value))
-    return b"".join(pieces)
 
 
 def is_unchanged(log: ManifestLog, last: Manifest) -> bool:
@@ -360,32 +340,6 @@ def is_unchanged(log: ManifestLog, last: Manifest) -> bool:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptArchiveError(f"{log.path(last.sequence)} is not a valid manifest here: {error}") from error
     return (found.run, found.token, found.high) == (last.run, last.token, last.high)
-
-
-def pieces_of(table: pa.Table, *, is_reverse: bool) -> Iterator[pa.Table]:
-    """The rows of a table in pieces of PIECE, in the order of a walk."""
-    starts = range(0, table.num_rows, PIECE)
-    for start in reversed(starts) if is_reverse else starts:
-        yield table.slice(start, PIECE)
-
-
-def has_between(ids: Sequence[int], first: int, last: int) -> bool:
-    at = bisect_left(ids, first)
-    return at < len(ids) and ids[at] <= last
-
-
-def rows_with(table: pa.Table, ids: Sequence[int]) -> Iterator[pa.Table]:
-    """The rows of a table with these IDs, in order."""
-    column = table.column("id")
-    first, last = parse_entry_id(column[0].as_py()), last_id(table)
-    for each in ids[bisect_left(ids, first) : bisect_right(ids, last)]:
-        start, stop = bounds_within(column, each, each)
-        if stop > start:
-            yield table.slice(start, 1)
-
-
-def last_id(table: pa.Table) -> int:
-    return parse_entry_id(table.column("id")[table.num_rows - 1].as_py())
 
 
 def limit_of(state: StreamInfo) -> int:

@@ -3,10 +3,7 @@
 
     XADD key [options] [IDMP producer[:number] id] <* | ID> field value ...
 
-A batch is read through Arrow's C data interface: `__arrow_c_array__` gives a tree of structs with pointers into the
-batch's own buffers, which live as long as the two capsules. A column of strings is a View: bytes, offsets into them,
-and a bitmap of what is not null. `fields` is a list, or a map, which has the same shape: offsets into two Views that
-lie behind it.
+A batch is read through views of its columns (views.pyx).
 
 Always: nothing of a batch is kept after `encode`; the output block is the encoder's, reused and copied out.
 """
@@ -14,46 +11,15 @@ Always: nothing of a batch is kept after `encode`; the output block is the encod
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
+from streamd.arrow.views cimport (
+    ArrowArray, ArrowSchema, ListView, View, is_null, list_start, look_at, look_at_list, start_of
+)
 from streamd.heap cimport free, realloc
 from streamd.numbers cimport count_digits, put_line
 
 __all__ = ["XAddEncoder"]
-
-# The structs of Arrow's C data interface; their layout is fixed for good.
-cdef extern from *:
-    """
-    #include <stdint.h>
-    struct ArrowSchema {
-        const char *format, *name, *metadata;
-        int64_t flags, n_children;
-        struct ArrowSchema **children, *dictionary;
-        void (*release)(struct ArrowSchema *);
-        void *private_data;
-    };
-    struct ArrowArray {
-        int64_t length, null_count, offset, n_buffers, n_children;
-        const void **buffers;
-        struct ArrowArray **children, *dictionary;
-        void (*release)(struct ArrowArray *);
-        void *private_data;
-    };
-    """
-    struct ArrowSchema:
-        const char *format
-        const char *name
-        int64_t n_children
-        ArrowSchema **children
-        ArrowSchema *dictionary
-    struct ArrowArray:
-        int64_t length
-        int64_t null_count
-        int64_t offset
-        int64_t n_buffers
-        int64_t n_children
-        const void **buffers
-        ArrowArray **children
 
 cdef enum:
     MAX_HEADER = 24         # `$`, 20 digits, CR LF
@@ -75,78 +41,6 @@ cdef enum Nulls:
     FAIL
 
 NULLS = {"omit": OMIT, "empty": EMPTY, "fail": FAIL}
-
-
-# --- Columns of a batch ----------------------------------------------------------------------------------------------
-
-cdef struct View:
-    const char *data        # borrowed from the batch, as are the other two
-    const void *offsets     # int32 or int64
-    const uint8_t *valid    # NULL: nothing is null
-    int64_t offset          # of row 0
-    int is_large            # offsets are int64
-
-
-cdef inline bint is_null(View *view, int64_t row) noexcept nogil:
-    row += view.offset
-    return view.valid is not NULL and not (view.valid[row >> 3] >> (row & 7)) & 1
-
-
-cdef inline int64_t start_of(View *view, int64_t row) noexcept nogil:
-    if view.is_large:
-        return (<const int64_t *>view.offsets)[row + view.offset]
-    return (<const int32_t *>view.offsets)[row + view.offset]
-
-
-cdef const uint8_t *bitmap_of(ArrowArray *array) noexcept nogil:
-    return <const uint8_t *>array.buffers[0] if array.null_count != 0 else NULL
-
-
-cdef int look_at(View *view, ArrowSchema *schema, ArrowArray *array, int64_t offset) except -1:
-    """View an array of strings. Raises TypeError for any other array.
-
-    offset  of the struct around it, which is added to its own
-    """
-    kind = schema.format
-    if schema.dictionary is not NULL or kind not in (b"u", b"z", b"U", b"Z"):
-        raise TypeError(f"column {schema.name.decode()} must be string or binary, is Arrow's {kind.decode()}")
-    view.valid = bitmap_of(array)
-    view.offsets = array.buffers[1]
-    view.data = <const char *>array.buffers[2]
-    view.offset = array.offset + offset
-    view.is_large = kind in (b"U", b"Z")
-    return 0
-
-
-cdef struct ListView:
-    const void *offsets     # borrowed
-    const uint8_t *valid
-    int64_t offset
-    int is_large
-    View names
-    View values
-
-
-cdef int look_at_list(ListView *view, ArrowSchema *schema, ArrowArray *array, int64_t offset) except -1:
-    """View a list of pairs, or a map. Raises TypeError when it is neither."""
-    cdef ArrowArray *pair
-    kind = schema.format
-    if kind not in (b"+l", b"+L", b"+m") or schema.children[0].n_children != 2:
-        raise TypeError(f"column {schema.name.decode()} must be an array of field and value, or a map")
-    pair = array.children[0]
-    view.valid = bitmap_of(array)
-    view.offsets = array.buffers[1]
-    view.offset = array.offset + offset
-    view.is_large = kind == b"+L"
-    look_at(&view.names, schema.children[0].children[0], pair.children[0], pair.offset)
-    look_at(&view.values, schema.children[0].children[1], pair.children[1], pair.offset)
-    return 0
-
-
-cdef inline int64_t list_start(ListView *view, int64_t row) noexcept nogil:
-    if view.is_large:
-        return (<const int64_t *>view.offsets)[row + view.offset]
-    return (<const int32_t *>view.offsets)[row + view.offset]
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamd.packed_entries import PackedEntries
+
 __all__ = ["ANSWER", "ASK", "READY", "REPLIES", "REQUESTS", "Frames", "TierAnswer", "TierQuestion", "frame"]
 
 ASK, REPLIES, READY, REQUESTS, ANSWER = b"?", b"<", b"!", b">", b"="
@@ -97,8 +99,7 @@ class TierAnswer:
     low, high   the entries of the range with IDs in [low, high] are complete
     is_cut      these are fewer than were asked for, since more are not allowed in a reply
     spare       bytes of entries that were not asked for, but may be needed when the answer arrives
-    rows        for each entry `ms`, `seq` and where it ends in `data`, as native 64-bit numbers
-    data        the entries as elements of a RESP array
+    entries     in the order of the range
     facts       what is archived of the stream
     """
 
@@ -110,19 +111,18 @@ class TierAnswer:
     high: int = 0
     is_cut: bool = False
     spare: int = 0
-    rows: bytes | memoryview = b""
-    data: bytes | memoryview = b""
+    entries: PackedEntries = field(default_factory=PackedEntries)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        head = {name: value for name, value in self.__dict__.items() if name not in ("rows", "data")}
-        line = json.dumps({**head, "rows": len(self.rows)}).encode()
-        return b"".join((line, b"\n", self.rows, self.data))
+        head = {name: value for name, value in self.__dict__.items() if name != "entries"}
+        line = json.dumps({**head, "index": len(self.entries.index)}).encode()
+        return b"".join((line, b"\n", self.entries.index, self.entries.data))
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> TierAnswer:
         end = payload.index(b"\n")
         head = json.loads(payload[:end])
-        size = head.pop("rows")
+        size = head.pop("index")
         rest = memoryview(payload)[end + 1 :]
-        return cls(**head, rows=rest[:size], data=rest[size:])
+        return cls(**head, entries=PackedEntries(rest[:size], rest[size:]))

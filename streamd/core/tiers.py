@@ -9,6 +9,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from streamd.packed_entries import PackedEntries
+
 if TYPE_CHECKING:
     from streamd.core.context import Context
     from streamd.keyspace.database import Database
@@ -53,17 +55,15 @@ class TierPart:
 
     border       the entries at or below this ID come from here, those above it from memory
     boundary     up to which ID the stream is archived
-    left         archived entries above the last one in `rows`; only for a group
-    rows         for each entry `ms`, `seq` and where it ends in `data`
-    start, stop  those at or above `first` and not above the border
+    left         archived entries above the last of `entries`; only for a group
+    entries      of which those from `start` to `stop` are at or above `first` and not above the border
     """
 
     def __init__(
         self,
         first: int,
         border: int,
-        rows: memoryview,
-        data: memoryview,
+        entries: PackedEntries,
         *,
         is_reverse: bool,
         boundary: int = 0,
@@ -73,28 +73,20 @@ class TierPart:
         self.boundary = boundary
         self.left = left
         self.is_reverse = is_reverse
-        self.rows = rows
-        self.data = data
-        count = len(rows) // 3
+        self.entries = entries
+        places = range(entries.count)
         if is_reverse:
-            self.start = bisect_left(range(count), -border, key=lambda at: -self.id_at(at))
-            self.stop = bisect_right(range(count), -first, key=lambda at: -self.id_at(at))
+            self.start = bisect_left(places, -border, key=lambda at: -entries.id_at(at))
+            self.stop = bisect_right(places, -first, key=lambda at: -entries.id_at(at))
         else:
-            self.start = bisect_left(range(count), first, key=self.id_at)
-            self.stop = bisect_right(range(count), border, key=self.id_at)
+            self.start = bisect_left(places, first, key=entries.id_at)
+            self.stop = bisect_right(places, border, key=entries.id_at)
         self.stop = max(self.start, self.stop)
-
-    def id_at(self, at: int) -> int:
-        return int(self.rows[3 * at]) << 64 | int(self.rows[3 * at + 1])
-
-    def begin_of(self, at: int) -> int:
-        """Where an entry begins in `data`, and the one before it ends."""
-        return int(self.rows[3 * at - 1]) if at else 0
 
     def find(self, entry_id: int) -> int:
         """The place of an entry; -1: it is not there. Only in ascending order."""
-        at = bisect_left(range(self.stop), entry_id, key=self.id_at)
-        return at if at < self.stop and self.id_at(at) == entry_id else -1
+        at = bisect_left(range(self.stop), entry_id, key=self.entries.id_at)
+        return at if at < self.stop and self.entries.id_at(at) == entry_id else -1
 
     @property
     def count(self) -> int:
@@ -103,7 +95,7 @@ class TierPart:
     @property
     def size(self) -> int:
         """In bytes."""
-        return self.begin_of(self.stop) - self.begin_of(self.start)
+        return self.entries.size(self.start, self.stop)
 
 
 class Tiers:

@@ -222,7 +222,7 @@ class ArchivedEntries(Tiers):
         wait = self._wait_of(client)
         others = {} if wait is None else wait.asked
         answers = [each.answer for at, each in others.items() if at != place and each.answer is not None]
-        return sum(len(each.data) - each.spare for each in answers)
+        return sum(len(each.entries.data) - each.spare for each in answers)
 
     def _readers(self) -> Readers:
         if self.readers is None:
@@ -296,8 +296,7 @@ def joined(now: TierRange, answer: TierAnswer, asked: Asked) -> TierPart | None:
     if now.live_limit > boundary and now.live_limit != answer.live_limit and boundary:
         return None
     border = min(now.limit, boundary)
-    rows, data = memoryview(answer.rows).cast("B").cast("Q"), memoryview(answer.data)
-    part = TierPart(now.first, border, rows, data, is_reverse=now.is_reverse, boundary=boundary, left=answer.left)
+    part = TierPart(now.first, border, answer.entries, is_reverse=now.is_reverse, boundary=boundary, left=answer.left)
     if now.ids is not None:
         return part if set(now.ids) <= set(asked.question.asked.ids or ()) else None
     has_all = 0 < now.count <= part.count or 0 < now.enough <= part.size

@@ -326,6 +326,7 @@ def spawn(words: list[str], fd: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[fd],
-        env={**os.environ, "PYTHONPATH": path},
+        # PyArrow's own allocators keep what they have freed: more than twice as much memory.
+        env={"ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )

@@ -19,6 +19,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.packed_entries cimport PackedEntries
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.arguments cimport id_text, number_text
 from streamd.values.streams.counting cimport count_above
@@ -86,10 +87,9 @@ cdef class ArchivedPending:
         return ARCHIVED if self.part.find(number) >= 0 else GONE
 
     cdef int write(self, ReplyWriter reply, StreamID id) except -1:
-        cdef const unsigned char[::1] data = self.part.data
+        cdef PackedEntries entries = self.part.entries
         cdef Py_ssize_t at = self.part.find(number_of(id))
-        cdef uint64_t begin = self.part.begin_of(at), end = self.part.begin_of(at + 1)
-        return reply.raw_c(<const char *>&data[begin], <size_t>(end - begin))
+        return reply.raw_c(entries.text_of(at), entries.size_between(at, at + 1))
 
 
 # --- New entries ------------------------------------------------------------------------------------------------------
@@ -107,11 +107,9 @@ cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) exc
 cdef int deliver_archived(
     Context ctx, bytes key, Stream stream, Group group, Consumer consumer, object part, Quota *quota, Delivery *delivery
 ) except -1:
-    cdef const uint64_t[::1] rows = part.rows
-    cdef const unsigned char[::1] data = part.data
+    cdef PackedEntries entries = part.entries
     cdef ReplyWriter reply = ctx.reply
-    cdef Py_ssize_t at = part.start, stop = part.stop
-    cdef uint64_t begin = part.begin_of(at), end
+    cdef Py_ssize_t start = part.start, stop = part.stop, at = start
     cdef StreamID id
     cdef bytes now = number_text(<uint64_t>delivery.now_ms) if ctx.is_propagating and not delivery.no_ack else None
     cdef bytes last_id = None if now is None else id_text(group.last_id)      # before anything is read
@@ -119,10 +117,8 @@ cdef int deliver_archived(
         at < stop and (delivery.written < delivery.most or delivery.most == 0)
         and not has_enough_bytes(quota, reply, delivery.written)
     ):
-        end = rows[3 * at + 2]
-        write_archived(reply, <const char *>&data[begin], <size_t>(end - begin), delivery.with_idle)
-        begin = end
-        id = make_id(rows[3 * at], rows[3 * at + 1])
+        write_archived(reply, entries.text_of(at), entries.size_between(at, at + 1), delivery.with_idle)
+        id = make_id(entries.rows[at].ms, entries.rows[at].seq)
         group.last_id = id
         if not delivery.no_ack:
             group.deliver(id, consumer, delivery.now_ms)
@@ -131,8 +127,8 @@ cdef int deliver_archived(
                 propagate_archived(ctx, key, group, consumer.name, id_text(id), now, b"1", last_id)
         delivery.written += 1
         at += 1
-    if at > <Py_ssize_t>part.start:
-        group.entries_read = max(0, <int64_t>stream.entries_added - left_of(stream, part, rows.shape[0] // 3 - at))
+    if at > start:
+        group.entries_read = max(0, <int64_t>stream.entries_added - left_of(stream, part, entries.count - at))
     return 0
 
 

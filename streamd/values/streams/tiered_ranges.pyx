@@ -15,6 +15,7 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, id_is_zero, make_id
+from streamd.packed_entries cimport PackedEntries
 from streamd.values.streams.counting cimport count_between
 from streamd.values.streams.entry_replies cimport write_entry
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
@@ -77,12 +78,13 @@ cdef int write_joined(
 
 cdef int64_t write_archived(Context ctx, object part, int64_t most) except -1:
     """The archived entries, at most `most` of them (-1: all); returns how many."""
-    cdef const unsigned char[::1] data = part.data
-    cdef Py_ssize_t stop = part.stop if most < 0 else min(part.stop, part.start + most)
-    cdef size_t begin = part.begin_of(part.start), end = part.begin_of(stop)
-    if end > begin:
-        ctx.reply.raw_c(<const char *>&data[begin], end - begin)
-    return stop - part.start
+    cdef PackedEntries entries = part.entries
+    cdef Py_ssize_t start = part.start, stop = part.stop
+    if most >= 0:
+        stop = min(stop, start + most)
+    if stop > start:
+        ctx.reply.raw_c(entries.text_of(start), entries.size_between(start, stop))
+    return stop - start
 
 
 cdef int64_t write_live(

@@ -5,10 +5,11 @@ The archived part of each stream is a range of its own. When all of them are the
 COUNT limits the entries of each stream, wherever they are, MAXCOUNT and MAXSIZE the whole reply.
 """
 
-from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
+from streamd.packed_entries cimport PackedEntries
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.entry_replies cimport write_entry
 from streamd.values.streams.read_quota cimport Quota, close_entries, has_enough_bytes, open_entries, share_of
@@ -54,10 +55,8 @@ cdef int write_from_both(
     ReplyWriter reply, Quota *quota, Stream stream, object part, StreamID after, int64_t count
 ) except -1:
     """Write the entries of one stream, at most `count` (0: no limit), and no more than fit in the reply."""
-    cdef const uint64_t[::1] rows = part.rows
-    cdef const unsigned char[::1] data = part.data
+    cdef PackedEntries entries = part.entries
     cdef Py_ssize_t at = part.start, stop = part.stop
-    cdef uint64_t begin = part.begin_of(at)
     cdef StreamCursor cursor
     cdef int64_t limit = share_of(quota, count)
     cdef int64_t n = 0
@@ -69,8 +68,7 @@ cdef int write_from_both(
         after = stream.last_live_id()
         id_decrement(&after)
     while at < stop and n != (limit or -1) and not reply.is_cut and not has_enough_bytes(quota, reply, n):
-        reply.raw_c(<const char *>&data[begin], <size_t>(rows[3 * at + 2] - begin))
-        begin = rows[3 * at + 2]
+        reply.raw_c(entries.text_of(at), entries.size_between(at, at + 1))
         at += 1
         n += 1
     if at == stop and id_increment(&after):
