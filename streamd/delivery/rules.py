@@ -122,6 +122,20 @@ class GroupRule:
         "a consumer that was not seen for longer gives back what it has, and is removed; at least 1000",
     )
 
+    keyed: bytes = option(
+        "KEYED",
+        b"",
+        Word("field"),
+        "entries with the same value of this field are delivered one after another: each when those before it are done with",
+    )
+    held: int = option(
+        "HELD",
+        10_000,
+        Integer("n", 1, 1_000_000),
+        "at most `n` entries are passed over because of their key, then no new entries are delivered; default: 10000",
+        needs="KEYED",
+    )
+
     def check(self) -> GroupRule:
         """The rule; CommandError if its options contradict each other."""
         check_needs(self)

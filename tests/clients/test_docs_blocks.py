@@ -56,6 +56,7 @@ ELSEWHERE = {
     ("docs/cluster-bus.md", "bytes of a link ─▶ Reader ─▶ decode ─▶ Receiver ─┬─▶ Claims       roles, slots, epochs: the greater config epoch wins"): DRAWING,
     ("docs/delivery.md", "> STREAMD.LAG orders billing"): "a reply; compared by tests/clients/test_counts.py",
     ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers MAXDELIVERIES 5 DEADLETTER jobs:dead BACKOFF 1000 FACTOR 2"): "replies; compared by tests/unit/test_group_rules.py",
+    ("docs/delivery.md", "> STREAMD.GROUP SET jobs workers KEYED account MAXDELIVERIES 5 DEADLETTER jobs:dead"): "replies; compared by tests/unit/test_key_order.py",
     ("docs/delivery.md", "> STREAMD.STREAM SET later FEEDS jobs DUE due"): "replies; compared by tests/unit/test_delays.py",
     ("docs/delivery.md", "> STREAMD.STREAM SET later FEEDS jobs DUE due UNIQUE user"): "replies; compared by tests/unit/test_delays.py",
     ("docs/delivery.md", "stream-rule audit:*              RETAIN AGE 604800000"): "settings; lines of that form are read by tests/unit/test_default_rules.py",

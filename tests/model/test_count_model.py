@@ -151,6 +151,7 @@ class CountsAgainstDict(RuleBasedStateMachine):
             b"lag-ms": max(0, self.now - undelivered[0][0]) if undelivered else 0,
             b"oldest-pending-ms": max(0, self.now - min(self.pending)[0]) if self.pending else 0,
             b"held-back": 0,
+            b"passed-over": 0,
             b"dead-lettered": 0,
         }
         assert run(self.ctx, "STREAMD.LAG", "s", "g") == lag

@@ -56,7 +56,7 @@ def test_refused(ctx: HandlerContext, request_line: str, error: str) -> None:
 
 def test_a_group_that_has_read_everything_has_no_lag(ctx: HandlerContext) -> None:
     assert run(ctx, "STREAMD.LAG", "s", "new") == {
-        b"undelivered": 0, b"pending": 0, b"held-back": 0, b"lag-ms": 0, b"oldest-pending-ms": 0, b"dead-lettered": 0,
+        b"undelivered": 0, b"pending": 0, b"held-back": 0, b"passed-over": 0, b"lag-ms": 0, b"oldest-pending-ms": 0, b"dead-lettered": 0,
     }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_lag_is_exact_after_deletions_ahead_of_the_group(ctx: HandlerContext) ->
     run(ctx, "XDEL", "s", f"{START_MS - 2000}-0")
     assert run(ctx, "XINFO", "GROUPS", "s")[0][b"lag"] is None
     assert run(ctx, "STREAMD.LAG", "s", "all") == {
-        b"undelivered": 3, b"pending": 1, b"held-back": 0, b"lag-ms": 3000, b"oldest-pending-ms": 4000, b"dead-lettered": 0,
+        b"undelivered": 3, b"pending": 1, b"held-back": 0, b"passed-over": 0, b"lag-ms": 3000, b"oldest-pending-ms": 4000, b"dead-lettered": 0,
     }  # fmt: skip
 
 

@@ -190,6 +190,7 @@ cdef class Delays:
         """Entries were deleted, by this request."""
         ctx.dirty += <unsigned long long>count
         ctx.db.touched(self.key)
+        ctx.db.signal_ready(self.key)       # consumers that a rule limits may have room
         ctx.db.event(EVENT_STREAM, b"xdel", self.key)
         if ctx.is_propagating:
             ctx.propagate(effect)

@@ -160,12 +160,14 @@ cdef int claim_one(
     if not exists:
         if record is NULL:
             return CLAIM_LEFT
+        group.note(id)
         pel_remove(&group.pel, record)
         return CLAIM_DROPPED
     if record is NULL:
         if not rule.force:
             return CLAIM_LEFT
         # Redis counts the creation of this record as one delivery and the claim as another.
+        group.note(id)
         record = pel_insert(&group.pel, id, consumer.number, rule.delivery_ms, 1)
     elif not is_claimable(record, rule):
         return CLAIM_LEFT

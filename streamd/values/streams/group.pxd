@@ -5,6 +5,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID
+from streamd.values.streams.key_order cimport KeyOrder
 from streamd.values.streams.pel cimport Pel, PelRecord
 
 
@@ -28,8 +29,14 @@ cdef class Group:
     cdef Pel pel                     # owned
     cdef list by_number              # number in the Pel -> Consumer; None for a number not in use
     cdef list ordered                # consumers by name; None: needs sorting
+    cdef KeyOrder order              # of its pending entries, if a rule orders them by key and is followed; else None
 
     cdef bint has_pending(self, StreamID id) noexcept nogil
+    cdef inline void note(self, StreamID id) noexcept nogil:
+        # A pending entry is about to change, or has; for the order, if there is one.
+        if self.order is not None:
+            self.order.note(id)
+
     cdef bint forget(self, StreamID id) noexcept nogil          # drop the pending record of id; False: none
     cdef Consumer consumer_by_number(self, uint32_t number)
     cdef bytes owner_name(self, const PelRecord *record)        # empty for an entry without an owner
@@ -37,6 +44,7 @@ cdef class Group:
     cdef Consumer add_consumer(self, bytes name, int64_t seen_ms)      # the name must be new
     cdef int64_t drop_consumer(self, bytes name) except -2
         # Also removes its pending entries; returns how many there were, or -1: no such consumer.
+    cdef void note_all_of(self, Consumer consumer) noexcept nogil
     cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil
     cdef bytes free_name(self)                                  # not used by any consumer: empty, or NUL bytes
     cdef list consumers_by_name(self)                           # must not be changed

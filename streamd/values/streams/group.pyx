@@ -138,10 +138,21 @@ cdef class Group:
         if consumer is None:
             return -1
         pending = <int64_t>self.pending_of(consumer)
+        if pending and self.order is not None:
+            self.note_all_of(consumer)
         pel_drop_owner(&self.pel, consumer.number)
         self.by_number[consumer.number] = None
         self.ordered = None
         return pending
+
+    cdef void note_all_of(self, Consumer consumer) noexcept nogil:
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        pel_seek(&self.pel, &cursor, consumer.number, make_id(0, 0))
+        record = pel_next(&cursor)
+        while record is not NULL:
+            self.note(record.id)
+            record = pel_next(&cursor)
 
     cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil:
         return pel_owner_size(&self.pel, consumer.number)
@@ -180,6 +191,7 @@ cdef class Group:
         cdef PelRecord *record = pel_find(&self.pel, id)
         if record is NULL:
             return False
+        self.note(id)
         pel_remove(&self.pel, record)
         return True
 
@@ -204,6 +216,7 @@ cdef class Group:
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil:
         """Assign a pending entry to a consumer, delivered at `delivery_ms`. The caller sets the delivery count."""
         if record.owner != consumer.number:
+            self.note(record.id)
             if record.owner == NO_OWNER:
                 return pel_adopt(&self.pel, record, consumer.number, delivery_ms)
             pel_assign(&self.pel, record, consumer.number)
@@ -282,6 +295,7 @@ cdef class Group:
 
     cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil:
         cdef PelRecord *record = pel_find(&self.pel, id)
+        self.note(id)
         if record is NULL:
             pel_insert_unowned(&self.pel, id, delivery_count)
             return 0
@@ -382,6 +396,8 @@ cdef class Group:
         cdef Consumer consumer
         cdef uint64_t total = pel_memory(&self.pel) + <uint64_t>self.__sizeof__() + <uint64_t>self.name.__sizeof__()
         total += <uint64_t>(self.consumers.__sizeof__() + self.by_number.__sizeof__())
+        if self.order is not None:
+            total += self.order.memory()
         for consumer in self.consumers.values():
             total += <uint64_t>(consumer.__sizeof__() + consumer.name.__sizeof__())
         return total
@@ -397,6 +413,7 @@ cdef class Group:
         self.consumers = {}
         self.by_number = []
         self.ordered = []
+        self.order = None
         return remains
 
     def check_invariants(self):
@@ -425,6 +442,8 @@ cdef class Group:
         total += self.pel.unowned
         assert total == self.pel.by_id.count, f"{total} pending for some or nobody, {self.pel.by_id.count} in all"
         assert self.ordered is None or [c.name for c in self.ordered] == sorted(self.consumers), "consumers in order"
+        if self.order is not None:
+            self.order.check_invariants()
         assert self.entries_read >= -1, f"entries_read is {self.entries_read}"
 
 

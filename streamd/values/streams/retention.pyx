@@ -178,8 +178,7 @@ cdef class Retention:
             if self.policy == DELREF:
                 effect.append(b"DELREF")
             ctx.propagate(effect)
-        if self.policy == DELREF:
-            ctx.db.signal_ready(key)        # consumers that a rule limits may have room
+        ctx.db.signal_ready(key)            # consumers that a rule limits may have room
         trimmed = trimmed_of(ctx)
         by_stream = trimmed.by_stream.setdefault((ctx.db.index, key), Amount())
         for number, reason in enumerate(REASONS):

@@ -5,8 +5,9 @@ from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.key_order cimport KeyOrder
 from streamd.values.streams.pel cimport PelCursor, PelRecord
-from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.stream cimport Stream, StreamCursor
 
 
 cdef class RuledGroup:
@@ -25,6 +26,9 @@ cdef class RuledGroup:
     cdef int64_t consumer_pending         # the same for each consumer
     cdef int64_t consumer_ttl_ms          # how long a consumer may be idle; 0: for ever
 
+    cdef KeyOrder order                   # of the pending entries by key; None: the rule does not order them
+    cdef uint64_t held                    # entries that may be passed over because of their key
+
     cdef inline bint is_used_up(self, const PelRecord *record) noexcept nogil:
         """Whether a pending entry is not delivered again."""
         return record.delivery_count >= self.limit
@@ -35,12 +39,20 @@ cdef class RuledGroup:
 
     cdef int64_t ready_ms(self, const PelRecord *record) noexcept nogil     # Unix time from which on it may be claimed
     cdef bint is_held(self, const PelRecord *record, int64_t now_ms) noexcept nogil
+    cdef bint waits_for_turn(self, const PelRecord *record) noexcept nogil     # passed over: `>` delivers it
+    cdef bint is_blocked(self, const PelRecord *record) except -1              # ... but not yet
     cdef int64_t room_of(self, Consumer consumer) noexcept nogil    # how many new entries a consumer may get
 
 
 cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group)
 cdef int signal_room(Context ctx, bytes key) except -1      # an entry may have left the hands of a consumer
 cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group)
+
+
+# --- Order by key -----------------------------------------------------------------------------------------------------
+
+cdef int follow_order(Stream stream, Group group, bytes field) except -1
+cdef bint find_key(StreamCursor cursor, bytes field, uint64_t *key) noexcept
 
 
 # --- What a claim without IDs delivers ------------------------------------------------------------------------------
@@ -55,6 +67,7 @@ cdef struct ClaimWalk:
     bint is_cut                # there may be more: this walk has met too many that are not delivered now
 
 
-cdef int claim_walk_init(ClaimWalk *walk, Group group, int64_t now_ms, int64_t min_idle_ms) except -1
+cdef int claim_walk_init(
+    ClaimWalk *walk, Group group, RuledGroup ruled, int64_t now_ms, int64_t min_idle_ms) except -1
 cdef PelRecord *next_deliverable(ClaimWalk *walk, Context ctx, RuledGroup ruled, list used_up) except? NULL
 cdef int64_t next_ready_ms(Group group, RuledGroup ruled, int64_t now_ms, int64_t min_idle_ms) except -1

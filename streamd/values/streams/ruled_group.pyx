@@ -17,23 +17,30 @@ An entry without an owner was given back: it is not held back. XNACK FAIL makes 
 delivery, and leaves the entry with its owner.
 
 An entry is in the hands of its owner until it is acknowledged, given back or fails. Limits on how many are (MAXPENDING,
-CONSUMERPENDING) concern reads of new entries only. Whoever takes an entry out of the hands of a consumer calls
-signal_room.
+CONSUMERPENDING) concern reads of new entries only. Whoever takes an entry out of the hands of a consumer, or may free
+its key, calls signal_room.
+
+Order by key: see key_order.pyx for what is known of the pending entries, and ordered_reads.pyx for what is delivered.
 """
 
 cimport cython
 from libc.math cimport pow
-from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint8_t, uint64_t
 
 from streamd.core.context cimport Context
-from streamd.engine.ids cimport StreamID, make_id
-from streamd.values.streams.delivery cimport idle_of
+from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
+from streamd.engine.listpack cimport LpValue, lp_equals
+from streamd.engine.table cimport table_hash
+from streamd.numbers cimport INT64_ROOM, put_int64
+from streamd.values.streams.delivery cimport Finder, find_entry, finder_init, idle_of
 from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.key_order cimport KeyOrder, OrderedEntry, is_in_turn
 from streamd.values.streams.pel cimport (
-    NO_OWNER, Pel, PelCursor, PelRecord, delivered_ms, pel_in_hand, pel_next, pel_owner_in_hand, pel_seek_oldest,
-    pel_seek_time,
+    NO_OWNER, Pel, PelCursor, PelRecord, delivered_ms, pel_find, pel_in_hand, pel_next, pel_owner_in_hand, pel_seek,
+    pel_seek_oldest, pel_seek_time,
 )
-from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_pair
 
 from streamd.delivery.defaults import group_rule_in_force
 from streamd.delivery.state import Place, state_of
@@ -64,6 +71,17 @@ cdef class RuledGroup:
     cdef bint is_held(self, const PelRecord *record, int64_t now_ms) noexcept nogil:
         return self.back_off_ms != 0 and now_ms < self.ready_ms(record)
 
+    cdef bint waits_for_turn(self, const PelRecord *record) noexcept nogil:
+        return self.order is not None and is_passed_over(record) and self.order.find(record.id) is not NULL
+
+    cdef bint is_blocked(self, const PelRecord *record) except -1:
+        cdef OrderedEntry *entry
+        if self.order is None or not is_passed_over(record):
+            return False
+        follow_order(self.stream, self.group, self.order.field)
+        entry = self.order.find(record.id)
+        return entry is not NULL and not is_in_turn(entry)
+
     cdef int64_t room_of(self, Consumer consumer) noexcept nogil:
         cdef Pel *pel = &self.group.pel
         cdef int64_t room = INT64_MAX
@@ -72,6 +90,11 @@ cdef class RuledGroup:
         if self.consumer_pending:
             room = min(room, self.consumer_pending - <int64_t>pel_owner_in_hand(pel, consumer.number))
         return max(0, room)
+
+
+cdef inline bint is_passed_over(const PelRecord *record) noexcept nogil:
+    """Whether a pending entry was never delivered: it was passed over, or given back as if it had been."""
+    return record.owner == NO_OWNER and record.delivery_count == 0
 
 
 cdef inline double swing(StreamID id) noexcept nogil:
@@ -115,14 +138,100 @@ cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):
     ruled.max_pending = rule.max_pending
     ruled.consumer_pending = rule.consumer_pending
     ruled.consumer_ttl_ms = rule.consumer_ttl_ms
+    if rule.keyed:
+        follow_order(stream, group, rule.keyed)
+        ruled.order = group.order
+        ruled.held = rule.held
     return ruled
+
+
+# --- Order by key -----------------------------------------------------------------------------------------------------
+
+cdef int follow_order(Stream stream, Group group, bytes field) except -1:
+    """Have the group's order by this field know what is pending now.
+
+    O(changes), or O(pending entries) if it has to be built.
+    """
+    cdef KeyOrder order = group.order
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef Finder finder
+    cdef StreamID begin = stream.first_id
+    cdef size_t i
+    finder_init(&finder)
+    if stream.length == 0:
+        begin = stream.last_id
+        id_increment(&begin)
+    if order is None or order.field != field:
+        order = group.order = KeyOrder(field)
+        stream.has_order = True
+    if order.is_lost:
+        order.clear()
+        order.is_lost = False
+        pel_seek(&group.pel, &walk, -1, begin)
+        record = pel_next(&walk)
+        while record is not NULL:
+            look_again(order, stream, group, record.id, &finder)
+            record = pel_next(&walk)
+    elif id_cmp(order.trimmed, begin) < 0:
+        pel_seek(&group.pel, &walk, -1, order.trimmed)
+        record = pel_next(&walk)
+        while record is not NULL and id_cmp(record.id, begin) < 0:
+            look_again(order, stream, group, record.id, &finder)
+            record = pel_next(&walk)
+    order.trimmed = begin
+    for i in range(order.changed_count):
+        look_again(order, stream, group, order.changed[i], &finder)
+    order.changed_count = 0
+    return 0
+
+
+cdef int look_again(KeyOrder order, Stream stream, Group group, StreamID id, Finder *finder) except -1:
+    """Have the order know what has become of an entry.
+
+    One that was deleted blocks nothing: it is forgotten. If it was passed over, it is when its turn comes.
+    """
+    cdef PelRecord *record = pel_find(&group.pel, id)
+    cdef OrderedEntry *known = order.find(id)
+    cdef uint64_t key
+    if record is NULL:
+        order.forget(id)
+    elif known is not NULL and is_passed_over(record):
+        order.put(id, known.key.hash, True)
+    elif not find_entry(finder, stream, id):
+        order.forget(id)
+    elif known is not NULL:
+        order.put(id, known.key.hash, False)
+    elif find_key(finder.cursor, order.field, &key):
+        order.put(id, key, is_passed_over(record))
+    return 0
+
+
+cdef bint find_key(StreamCursor cursor, bytes field, uint64_t *key) noexcept:
+    """The hash of the key of an entry; False if it has none. The cursor is a copy."""
+    cdef LpValue name, value
+    cdef char number[INT64_ROOM]
+    while cursor.pairs_left:
+        cursor_pair(&cursor, &name, &value)
+        if lp_equals(&name, <const uint8_t *>PyBytes_AS_STRING(field), <size_t>PyBytes_GET_SIZE(field)):
+            if value.data is NULL:      # the same text may be stored in either form
+                value.length = put_int64(number, value.number)
+                value.data = <const uint8_t *>number
+            key[0] = table_hash(value.data, value.length)
+            return True
+    return False
 
 
 # --- What a claim without IDs delivers ------------------------------------------------------------------------------
 
-cdef int claim_walk_init(ClaimWalk *walk, Group group, int64_t now_ms, int64_t min_idle_ms) except -1:
+cdef int claim_walk_init(
+    ClaimWalk *walk, Group group, RuledGroup ruled, int64_t now_ms, int64_t min_idle_ms
+) except -1:
     """Start a walk over the pending entries that have been idle for at least `min_idle_ms`."""
-    pel_seek_oldest(&group.pel, &walk.cursor)
+    if ruled is not None and ruled.order is not None and ruled.order.passed_over == group.pel.unowned:
+        pel_seek_time(&group.pel, &walk.cursor, 0, 0, make_id(0, 0))      # nothing else is without an owner
+    else:
+        pel_seek_oldest(&group.pel, &walk.cursor)
     walk.now_ms = now_ms
     walk.min_idle_ms = min_idle_ms
     walk.skipped = 0
@@ -148,7 +257,7 @@ cdef PelRecord *next_deliverable(ClaimWalk *walk, Context ctx, RuledGroup ruled,
             return NULL
         if ruled is None:
             return record
-        if not ruled.is_held(record, walk.now_ms):
+        if not ruled.is_held(record, walk.now_ms) and not ruled.waits_for_turn(record):
             if not ruled.is_used_up(record):
                 return record
             if len(used_up) < MOST_USED_UP:
@@ -188,13 +297,12 @@ cdef int64_t next_ready_ms(Group group, RuledGroup ruled, int64_t now_ms, int64_
     cdef PelRecord *record
     cdef int64_t ready_ms, idle_ready_ms, next_ms = INT64_MAX
     cdef int looked_at = 0
-    pel_seek_oldest(&group.pel, &walk)
+    # Those without an owner are deleted from the stream, or wait for their turn, or would have been claimed.
+    pel_seek_time(&group.pel, &walk, 0, 0, make_id(0, 0))
     while True:
         record = pel_next(&walk)
         if record is NULL:
             return next_ms
-        if record.owner == NO_OWNER:       # deleted from the stream, or it would have been claimed
-            continue
         idle_ready_ms = min(min_idle_ms, INT64_MAX - record.delivery_ms) + record.delivery_ms
         ready_ms = idle_ready_ms if ruled is None else max(idle_ready_ms, ruled.ready_ms(record))
         if ready_ms > now_ms:

@@ -44,6 +44,7 @@ cdef class Stream:
     cdef readonly dict groups               # name -> Group
     cdef size_t node_bytes                  # malloc'ed for nodes and listpacks
     cdef object trimmed                     # TrimmedNodes of the last trim, to be freed by the caller; mostly None
+    cdef bint has_order                     # a group has a KeyOrder, or had one: deletions are noted
     cdef size_t skipped                     # bytes at the head of the first node without a live entry, or 0
     # When a node is full; read by each append. 0: no limit of this kind (1 GiB in any case).
     cdef public uint64_t node_max_bytes
@@ -79,6 +80,7 @@ cdef class Stream:
         # 1: removed, 2: kept because referenced, -1: no such entry
 
     # --- Internal
+    cdef int note_deleted(self, StreamID id) except -1
     cdef int set_entries_added(self, uint64_t entries_added) except -1
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil
     cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL

@@ -515,7 +515,7 @@ cdef class Stream:
         return 0
 
     cdef int remove(self, StreamID id) except -1:
-        """Delete one entry; 0 when there is none with this ID. O(node), and groups are not notified."""
+        """Delete one entry; 0 when there is none with this ID. O(node). Pending records stay."""
         cdef StreamCursor cursor
         cdef const uint8_t *at
         cdef ptrdiff_t offset
@@ -538,7 +538,16 @@ cdef class Stream:
             self.refresh_first()
         if id_cmp(id, self.last_live) == 0:
             self.refresh_last()
+        if self.has_order:
+            self.note_deleted(id)
         return 1
+
+    cdef int note_deleted(self, StreamID id) except -1:
+        """Note a deletion for the groups that are ordered by key: the entry blocks its key no longer."""
+        cdef Group group
+        for group in self.groups.values():
+            group.note(id)
+        return 0
 
     cdef int64_t trim_by(self, const TrimRule *rule) except -1:
         """Remove entries from the head, according to the rule; returns how many. O(nodes removed, plus one node).

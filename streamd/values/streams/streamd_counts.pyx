@@ -15,6 +15,7 @@ from streamd.values.streams.arguments cimport argument, find_stream, get_group, 
 from streamd.values.streams.counting cimport count_above, count_between, first_above
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport pel_first
+from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
 
 from streamd.core.spec import KeysAt, block, command, key, optional, string
@@ -57,26 +58,29 @@ def streamd_lag(Context ctx not None, list args not None):
     if stream is None:
         raise NoSuchKeyError()
     if argc == 3:
-        reply_lag(ctx, stream, get_group(stream, argument(args, 1), argument(args, 2)))
+        reply_lag(ctx, argument(args, 1), stream, get_group(stream, argument(args, 1), argument(args, 2)))
         return
     ctx.reply.map(len(stream.groups))
     for name in sorted(stream.groups):
         ctx.reply.bulk(<bytes>name)
-        reply_lag(ctx, stream, <Group>stream.groups[name])
+        reply_lag(ctx, argument(args, 1), stream, <Group>stream.groups[name])
 
 
-cdef int reply_lag(Context ctx, Stream stream, Group group) except -1:
+cdef int reply_lag(Context ctx, bytes stream_key, Stream stream, Group group) except -1:
     """Ages are those of the IDs: 0 if there is no such entry, or the ID is in the future."""
     cdef ReplyWriter reply = ctx.reply
     cdef int64_t now_ms = ctx.now_ms
     cdef StreamID next_id
-    reply.map(6)
+    cdef RuledGroup ruled = find_ruled(ctx, stream_key, stream, group)
+    reply.map(7)
     reply.bulk(b"undelivered")
     reply.integer(<int64_t>count_above(stream, group.last_id))
     reply.bulk(b"pending")
     reply.integer(<int64_t>group.pel.by_id.count)
     reply.bulk(b"held-back")
     reply.integer(<int64_t>group.pel.held.count)
+    reply.bulk(b"passed-over")
+    reply.integer(0 if ruled is None or ruled.order is None else <int64_t>ruled.order.passed_over)
     reply.bulk(b"lag-ms")
     reply.integer(age_of(next_id, now_ms) if first_above(stream, group.last_id, &next_id) else 0)
     reply.bulk(b"oldest-pending-ms")

@@ -66,7 +66,7 @@ cdef class GroupQuestion(Question):
         if is_first or type(value) is not Stream or self.passes:
             return True
         group = (<Stream>value).groups.get(self.group)
-        return group is None or (
+        return group is None or (group.order is not None and group.order.first_in_turn() is not NULL) or (
             (<Stream>value).length and id_cmp((<Stream>value).last_live_id(), group.last_id) > 0
         )
 

@@ -507,8 +507,7 @@ def xtrim(Context ctx not None, list args not None):
         ctx.dirty += <unsigned long long>removed
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xtrim", argument(args, 1))
-        if options.trim.policy == DELREF:
-            signal_room(ctx, argument(args, 1))
+        signal_room(ctx, argument(args, 1))
         if ctx.is_propagating and options.trim.approximate:
             propagate_exact(ctx, args, &options, stream, options.id)
     ctx.reply.integer(removed)

@@ -208,11 +208,15 @@ cdef inline bint is_suspected(RuledGroup ruled, const PelRecord *record, const C
 cdef bint is_withheld(
     Context ctx, RuledGroup ruled, const PelRecord *record, Consumer consumer, const ClaimRule *rule
 ) except -1:
-    """Whether a claim does not get a pending entry, NULL for none: it is held back, or it is used up, and moved.
+    """Whether a claim does not get a pending entry, NULL for none: it waits, or is held back, or is used up, and moved.
 
     With JUSTID it is no delivery: a consumer may extend the time that it has for the last one.
     """
-    if record is NULL or not is_claimable(record, rule) or not rule.count_up and record.owner == consumer.number:
+    if record is NULL:
+        return False
+    if ruled.is_blocked(record):
+        return True
+    if not is_claimable(record, rule) or not rule.count_up and record.owner == consumer.number:
         return False
     if ruled.is_held(record, rule.now_ms) and not rule.force:
         return True

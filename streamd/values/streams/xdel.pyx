@@ -35,6 +35,7 @@ def xdel(Context ctx not None, list args not None):
             removed += stream.remove(ids_in(ids)[i])
     if removed:
         ctx.dirty += <unsigned long long>removed
+        signal_room(ctx, argument(args, 1))
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
     ctx.reply.integer(removed)
@@ -66,7 +67,7 @@ def xdelex(Context ctx not None, list args not None):
                 removed = True
                 ctx.dirty += 1
         ctx.reply.integer(result)
-    if forgot:
+    if forgot or removed:
         signal_room(ctx, argument(args, 1))
     if removed:
         ctx.db.touched(argument(args, 1))

@@ -10,7 +10,8 @@ What a stream has for a request:
 
     XREAD         id         entries after it
     XREADGROUP    `>`        entries after the group's last-delivered ID; with CLAIM, before them, what is pending in
-                             the group and idle for long enough, oldest delivery first
+                             the group and idle for long enough, oldest delivery first; see ordered_reads.pyx for
+                             groups that a rule orders by key
                   id         what is pending for this consumer after that ID (its history). Never waits.
 
 COUNT limits the entries of each stream, MAXCOUNT those of the whole reply, MAXSIZE its bytes. Once the reply is full
@@ -36,11 +37,13 @@ from streamd.values.streams.dead_letters cimport move_all
 from streamd.values.streams.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.values.streams.entry_replies cimport write_entry, write_fields, write_range
 from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.key_order cimport KeyOrder
+from streamd.values.streams.ordered_reads cimport has_turn, next_in_turn, next_passed_over
 from streamd.values.streams.pel cimport (
-    PelCursor, PelRecord, count_delivery, pel_next, pel_seek, pel_set_time,
+    PelCursor, PelRecord, count_delivery, pel_adopt, pel_next, pel_seek, pel_set_time,
 )
 from streamd.values.streams.ruled_group cimport (
-    ClaimWalk, RuledGroup, claim_walk_init, find_ruled, next_deliverable, next_ready_ms, signal_room,
+    ClaimWalk, RuledGroup, claim_walk_init, find_key, find_ruled, next_deliverable, next_ready_ms, signal_room,
 )
 from streamd.values.streams.read_quota cimport (
     Quota, close_entries, has_enough_bytes, is_spent, open_entries, quota_init, share_of,
@@ -542,8 +545,10 @@ def xreadgroup(Context ctx not None, list args not None):
             served += 1
             open_stream(reply, name)
             reply_history(reply, stream, group, consumer, after[i], &read, part)
-        elif (has_new(stream, group, part) and room_of(ruled, consumer, &read)) or (
-            read.min_idle_ms >= 0 and has_claimable(ctx, stream, group, ruled, &read)
+        elif has_next(ctx, stream, group, ruled, consumer, &read, part) or read.min_idle_ms >= 0 and (
+            has_claimable(ctx, stream, group, ruled, &read)
+            # What was moved on the way may have made room, or freed a key.
+            or has_next(ctx, stream, group, ruled, consumer, &read, part)
         ):
             if served == 0:
                 opened = open_streams(reply, &read.quota, n)
@@ -636,6 +641,27 @@ cdef inline int64_t room_of(RuledGroup ruled, Consumer consumer, const GroupRead
     return INT64_MAX if ruled is None or read.no_ack else ruled.room_of(consumer)
 
 
+cdef inline bint is_ordered(RuledGroup ruled, const GroupRead *read) noexcept:
+    """Whether new entries are delivered by key. NOACK knows no rules."""
+    return ruled is not None and ruled.order is not None and not read.no_ack
+
+
+cdef bint has_next(
+    Context ctx, Stream stream, Group group, RuledGroup ruled, Consumer consumer, const GroupRead *read, object part
+) except -1:
+    """Whether there is an entry that `>` delivers to a consumer. One that is ordered by key passes over others."""
+    if is_ordered(ruled, read):
+        if room_of(ruled, consumer, read) == 0:
+            return False
+        if part is None:
+            return has_turn(ctx, ruled, group.last_id)
+        return part.count > 0 or has_turn(ctx, ruled, start_in_memory(part, group.last_id))
+    # The order is not told of what is delivered without it.
+    if group.order is not None and not read.no_ack:
+        group.order = None
+    return has_new(stream, group, part) and room_of(ruled, consumer, read) != 0
+
+
 cdef bint has_claimable(Context ctx, Stream stream, Group group, RuledGroup ruled, const GroupRead *read) except -1:
     """Whether an entry is pending and can be claimed. Entries deleted from the stream do not count.
 
@@ -647,7 +673,7 @@ cdef bint has_claimable(Context ctx, Stream stream, Group group, RuledGroup rule
     cdef bint has_found
     if group.pel.by_id.count == 0:
         return False
-    claim_walk_init(&walk, group, read.now_ms, read.min_idle_ms)
+    claim_walk_init(&walk, group, ruled, read.now_ms, read.min_idle_ms)
     record = next_deliverable(&walk, ctx, ruled, used_up)
     while record is not NULL and not stream.has_entry(record.id):
         record = next_deliverable(&walk, ctx, ruled, used_up)
@@ -702,6 +728,7 @@ cdef int reply_new(
 ) except -1:
     """Write claimed entries, if claiming was requested, and then new entries, at most `count` in total.
 
+    Between them come those that were passed over, in a group that is ordered by key.
     part  the new entries that are archived; None: memory has all
     Propagates each entry that is now pending, and how far the group has read, if it has read anything new.
     """
@@ -710,16 +737,21 @@ cdef int reply_new(
     cdef bytes last_id = id_text(group.last_id) if ctx.is_propagating else None      # before anything is read
     cdef StreamCursor cursor
     cdef Delivery delivery
-    cdef StreamID after = group.last_id
+    cdef StreamID before = group.last_id
+    cdef StreamID after = before
+    cdef KeyOrder order = ruled.order if is_ordered(ruled, read) else None
+    cdef uint64_t own_key
     cdef bint with_idle = read.min_idle_ms >= 0
     cdef bint is_measured = read.quota.max_bytes != 0
-    cdef int64_t n = 0, claimed = 0, most = read.count if read.count else INT64_MAX
+    cdef int64_t n = 0, most = read.count if read.count else INT64_MAX
     cdef int64_t length = <int64_t>stream.length
     cdef size_t opened = open_entries(reply, &read.quota, min(read.count, length) if read.count else length)
     if with_idle:
-        n = claimed = reply_claimed(ctx, name, stream, group, ruled, consumer, read)
+        n = reply_claimed(ctx, name, stream, group, ruled, consumer, read)
     if ruled is not None and most - n > room_of(ruled, consumer, read):
         most = n + room_of(ruled, consumer, read)
+    if order is not None and not read.is_alone:
+        n += reply_passed_over(ctx, ruled, consumer, read, n, most, last_id)
     if part is not None and not read.is_alone and n < most:
         delivery.now_ms, delivery.most, delivery.written = read.now_ms, 0 if most == INT64_MAX else most, n
         delivery.no_ack, delivery.with_idle = read.no_ack, with_idle
@@ -729,7 +761,11 @@ cdef int reply_new(
     if n < most and not read.is_alone and stream.length and id_cmp(stream.last_live_id(), after) > 0:
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
-        while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and cursor_next(&cursor):
+        while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and (
+            cursor_next(&cursor) if order is None else next_in_turn(ctx, ruled, &cursor)
+        ):
+            if order is not None and find_key(cursor, order.field, &own_key):
+                order.put(cursor.id, own_key, False)
             if with_idle:
                 write_entry_with_idle(reply, &cursor, 0, 0)
             else:
@@ -743,9 +779,43 @@ cdef int reply_new(
             n += 1
             if n == most:
                 break
-    if now is not None and n > claimed:
+    if now is not None and id_cmp(group.last_id, before) != 0:
         propagate_position(ctx, name, group)
     return close_entries(reply, &read.quota, opened, n)
+
+
+cdef int64_t reply_passed_over(
+    Context ctx, RuledGroup ruled, Consumer consumer, GroupRead *read, int64_t n, int64_t most, bytes last_id
+) except -1:
+    """Deliver entries that were passed over and whose turn has come, until `most` are in the reply; returns how many.
+
+    n        entries that are in the reply already
+    last_id  of the group, for effects
+    """
+    cdef ReplyWriter reply = ctx.reply
+    cdef PelRecord *record
+    cdef Finder finder
+    cdef int64_t first = n
+    finder_init(&finder)
+    while n < most and not has_enough_bytes(&read.quota, reply, n):
+        record = next_passed_over(ctx, ruled, &finder)
+        if record is NULL:
+            break
+        if read.min_idle_ms >= 0:
+            write_entry_with_idle(reply, &finder.cursor, 0, 0)
+        else:
+            write_entry(reply, &finder.cursor)
+        ruled.order.put(record.id, ruled.order.find(record.id).key.hash, False)
+        pel_adopt(&ruled.group.pel, record, consumer.number, read.now_ms)
+        record.delivery_count = 1
+        consumer.active_ms = read.now_ms
+        n += 1
+        if ctx.is_propagating:
+            propagate_pending(
+                ctx, ruled.key, ruled.group, consumer.name, id_text(record.id), number_text(<uint64_t>read.now_ms), 1,
+                last_id
+            )
+    return n - first
 
 
 cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t idle_ms, int64_t deliveries) except -1:
@@ -784,7 +854,7 @@ cdef int64_t reply_claimed(
         raise MemoryError()
     try:
         finder_init(&finder)
-        claim_walk_init(&walk, group, read.now_ms, read.min_idle_ms)
+        claim_walk_init(&walk, group, ruled, read.now_ms, read.min_idle_ms)
         while <size_t>n < most and not read.is_alone and not has_enough_bytes(&read.quota, reply, n):
             record = next_deliverable(&walk, ctx, ruled, used_up)
             if record is NULL:
