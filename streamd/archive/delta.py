@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from streamd.archive.layout import Layout, folder_name
 from streamd.archive.manifest import FileRecord
-from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.manifest_log import ManifestLog, archived_streams
 from streamd.archive.object_disk import disk_for
-from streamd.archive.open_format import TableConfig, day_of, id_bounds, mark_of, ms_bounds
+from streamd.archive.open_format import TableConfig, check_is_described, day_of, id_bounds, mark_of, ms_bounds
 from streamd.archive.published_columns import table_schema
 from streamd.archive.published_files import TableFiles
 from streamd.archive.store import ObjectPath
@@ -55,7 +55,9 @@ class DeltaArchiveTable:
         self._open()
 
     def bring_up(self, log: ManifestLog) -> bool:
-        table, mark = self._open(), mark_of(log.stream)
+        table, mark = self._open(), mark_of(log.stream, self._files.revision)
+        if table.schema() != self._schema:
+            return self._evolve(table)
         if (table.transaction_version(mark) or 0) >= log.sequence:
             return True
         wanted = {self._files.path_of(file.path).removeprefix(self._below): file for file in log.files}
@@ -65,21 +67,40 @@ class DeltaArchiveTable:
         removed = [self._remove(log.stream, path, size) for path, size in named.items() if path not in wanted]
         if not added and not removed:
             return True
+        return self._commit(table, [*added, *removed], "append", [Transaction(mark, log.sequence)])
+
+    def _commit(
+        self, table: DeltaTable, actions: list[Any], mode: Literal["append", "overwrite"], marks: list[Transaction]
+    ) -> bool:
+        """One attempt: what is added and removed depends on the version that it is based on."""
+        properties = CommitProperties(app_transactions=marks, max_commit_retries=0)
         try:
-            # One attempt: what is added and removed depends on the version that it is based on.
-            table.create_write_transaction(
-                [*added, *removed],
-                "append",
-                self._schema,
-                self._partitions,
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(mark, log.sequence)], max_commit_retries=0
-                ),
-            )
+            table.create_write_transaction(actions, mode, self._schema, self._partitions, commit_properties=properties)
         except CommitFailedError:
             self._table = None
             return False
         return True
+
+    def _evolve(self, table: DeltaTable) -> bool:
+        """Give the table the columns of its description, and all of its files anew, in one commit.
+
+        Without files of the narrower types no reader needs the table feature `typeWidening`.
+        """
+        check_is_described(self._layout, self._config)
+        needed = pa.timestamp("us") in table_schema(self._config).types
+        if needed and "timestampNtz" not in (table.protocol().writer_features or ()):
+            table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+        streams = [each for each in archived_streams(self._layout) if self._config.covers(each)]
+        logs = [ManifestLog.read(self._layout, each) for each in streams]
+        added = [
+            self._add(
+                log.stream, self._files.path_of(file.path).removeprefix(self._below), self._files.make(log.stream, file)
+            )
+            for log in logs
+            for file in log.files
+        ]
+        marks = [Transaction(mark_of(log.stream, self._files.revision), log.sequence) for log in logs if log.sequence]
+        return self._commit(table, added, "overwrite", marks)
 
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
         """Nothing to do: a version of a Delta table is readable as long as its files are there, as after any VACUUM."""

@@ -35,6 +35,7 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -52,7 +53,7 @@ from streamd.archive.layout import Layout
 from streamd.archive.manifest import FileRecord
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.object_disk import disk_for
-from streamd.archive.open_format import TableConfig, day_of, id_bounds, mark_of, ms_bounds
+from streamd.archive.open_format import TableConfig, check_is_described, day_of, id_bounds, mark_of, ms_bounds
 from streamd.archive.published_columns import table_schema
 from streamd.archive.published_files import TableFiles
 from streamd.archive.store import ObjectPath, Place, files_below
@@ -115,7 +116,9 @@ class IcebergTable:
         self._open()
 
     def bring_up(self, log: ManifestLog) -> bool:
-        table, mark = self._open(), mark_of(log.stream)
+        table, mark = self._open(), mark_of(log.stream, self._files.revision)
+        if types_of(table.schema()) != types_of(iceberg_schema(table_schema(self._config))) and not self._evolve(table):
+            return False
         if log.last is None or int(table.properties.get(mark, 0)) >= log.sequence:
             return True
         wanted = {uri_of(self._layout.root / self._files.path_of(file.path)): file for file in log.files}
@@ -138,11 +141,31 @@ class IcebergTable:
         except (CommitFailedException, ValidationException):
             self._table = None
             return False
-        self._expire(table, table.snapshots()[:-SNAPSHOTS])
+        # Files of the columns that the table had before are swept once nothing names them.
+        is_anew = any(not each.file_path.endswith(self._files.revision) for each in removed)
+        self._expire(table, table.snapshots()[: -1 if is_anew else -SNAPSHOTS])
+        return True
+
+    def _evolve(self, table: Table) -> bool:
+        """Give the table the columns of its description; its files follow, stream by stream. False: somebody else has changed it."""
+        check_is_described(self._layout, self._config)
+        before = types_of(table.schema())
+        try:
+            with table.transaction() as transaction:
+                with transaction.update_schema() as update:
+                    for each in iceberg_schema(table_schema(self._config)).fields:
+                        if each.name not in before:
+                            update.add_column(each.name, each.field_type)
+                        elif before[each.name] != each.field_type:
+                            update.update_column(each.name, cast(PrimitiveType, each.field_type))
+                transaction.set_properties({DEFINITION: self._origin()[DEFINITION]})
+        except CommitFailedException:
+            self._table = None
+            return False
         return True
 
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        table, mark = self._open(), mark_of(log.stream)
+        table, mark = self._open(), mark_of(log.stream, self._files.revision)
         snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
         # From the first one on that follows the replacement, no snapshot names what was replaced.
         for at, snapshot in enumerate(snapshots):
@@ -300,6 +323,11 @@ def uri_of(path: Place) -> str:
 
 def is_own(table: Table, config: TableConfig) -> bool:
     return table.properties.get(OWNER, "") == config.id
+
+
+def types_of(schema: Schema) -> dict[str, IcebergType]:
+    """The columns and their types; not those of a list, which catalogs number."""
+    return {each.name: each.field_type for each in schema.fields if not isinstance(each.field_type, ListType)}
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:

@@ -26,6 +26,7 @@ from streamd.archive.archive_errors import TableError
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for, replace_at
 from streamd.archive.open_format import PLAIN_NAME, ArchiveTable, TableConfig
+from streamd.archive.published_columns import grown
 from streamd.archive.published_files import TableFiles, files_of
 from streamd.archive.store import ObjectPath, Place, files_in
 from streamd.disk import Disk
@@ -131,12 +132,27 @@ def is_lost(layout: Layout, config: TableConfig, disk: Disk) -> bool:
 def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
     """Keep a table from now on, and return it: the one that is kept already, if there is one and nothing else is asked for.
 
-    Raises TableError when it is another one, or cannot be made.
+    One whose schema has grown is described anew, and follows when it is brought up.
+    Raises TableError when it is another one, or cannot be made; OptionError when its schema would narrow.
     """
+    if as_grown(layout, config) is not None:
+        with alone(layout):
+            if (larger := as_grown(layout, config)) is not None:
+                describe(layout, larger, disk)
+                return larger
     if (found := find_kept(layout, config)) is not None:
         return found
     with alone(layout):
         return keep_new(layout, config, disk)
+
+
+def as_grown(layout: Layout, config: TableConfig) -> TableConfig | None:
+    """The table that is kept, with the larger schema that is asked for; None when it is not this that is asked for."""
+    for each in kept(layout):
+        is_named = config.schema is not None and each.schema is not None and replace(config, schema=each.schema) == each
+        if is_named and each.schema != config.schema:
+            return replace(each, schema=grown(each.schema or "", config.schema or ""))
+    return None
 
 
 def keep_new(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from streamd.archive.layout import NO_DATE, date_in, folder_name
+from streamd.archive.archive_errors import TableError
+from streamd.archive.layout import NO_DATE, Layout, date_in, folder_name
 from streamd.archive.manifest import FileRecord
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.name_patterns import pattern_of
@@ -19,6 +21,7 @@ __all__ = [
     "TYPED_NAME",
     "ArchiveTable",
     "TableConfig",
+    "check_is_described",
     "day_of",
     "id_bounds",
     "mark_of",
@@ -121,9 +124,16 @@ def day_of(path: str) -> str | None:
     return None if day == NO_DATE else day
 
 
-def mark_of(stream: str) -> str:
-    """The name under which a table keeps the number of the last manifest that it follows."""
-    return f"streamd.manifest.{folder_name(stream)}"
+def mark_of(stream: str, revision: str = "") -> str:
+    """The name under which a table keeps the number of the last manifest that it follows, with files of a revision."""
+    return f"streamd.manifest.{folder_name(stream)}{revision}"
+
+
+def check_is_described(layout: Layout, config: TableConfig) -> None:
+    """Raise TableError if somebody else has given a table another schema: then it must not get this one again."""
+    found = TableConfig.from_json(json.loads(layout.table(config.label).read_bytes()))
+    if found.schema != config.schema:
+        raise TableError("its schema has changed meanwhile: the next run follows it")
 
 
 def ms_bounds(file: FileRecord) -> tuple[int, int] | None:

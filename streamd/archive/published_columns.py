@@ -21,7 +21,16 @@ from streamd.arrow.ddl import FieldColumn, parse_columns
 from streamd.arrow.entry_table import METADATA_NAMES, Column, TableLayout, default_table
 from streamd.client.client_errors import OptionError
 
-__all__ = ["CORRUPT", "canonical", "readable", "stored_schema", "table_schema", "typed_columns", "typed_layout"]
+__all__ = [
+    "CORRUPT",
+    "canonical",
+    "grown",
+    "readable",
+    "stored_schema",
+    "table_schema",
+    "typed_columns",
+    "typed_layout",
+]
 
 CORRUPT = "_corrupt_record"
 PARTITIONS = ("stream", "date")
@@ -50,6 +59,46 @@ def checked(columns: list[FieldColumn], prefix: str) -> list[FieldColumn]:
         if each.name == CORRUPT and each.type != "string":
             raise OptionError("schema", f"column {CORRUPT} must be a string")
     return columns
+
+
+WIDER = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint",),
+    "float": ("double",),
+}
+"""What a type may become in a table that exists: what both formats allow."""
+
+
+def grown(before: str, after: str) -> str:
+    """A schema that has new columns and wider types, in the order of the one before, whose columns it keeps.
+
+    Raises OptionError, naming the column, for one that narrows.
+    """
+    old, new = parse_columns(before), {each.name: each for each in parse_columns(after)}
+    for each in old:
+        if each.name not in new:
+            raise OptionError(
+                "schema", f"column {each.name} is missing: the columns of a table may grow, not go; {ANEW}"
+            )
+        if not is_as_wide(each, new[each.name]):
+            raise OptionError(
+                "schema", f"column {each.name} cannot become {new[each.name].type}: it is {each.type}; {ANEW}"
+            )
+    names = {each.name for each in old}
+    return ", ".join(
+        [*(str(new[each.name]) for each in old), *(str(each) for name, each in new.items() if name not in names)]
+    )
+
+
+ANEW = "drop the table first, or give another --name"
+
+
+def is_as_wide(old: FieldColumn, new: FieldColumn) -> bool:
+    """Whether a column holds every value that it held before, and may become so in place."""
+    if old.column.kind == new.column.kind == "decimal":
+        return old.column.scale == new.column.scale and old.column.precision <= new.column.precision
+    return new.type == old.type or new.type in WIDER.get(old.type, ())
 
 
 def typed_columns(config: TableConfig) -> list[FieldColumn]:

@@ -13,7 +13,7 @@ hash of the columns and of what tells the table from others of its name, so that
 Three things remove them:
 
     forget       those of sources that were replaced, once no snapshot names them: just before the sources themselves
-    sweep        those that no table will name: made by somebody who was killed, or was late, for a source that was replaced
+    sweep        those that no table will name: of columns that the table had before, or made by somebody who was killed, or was late, for a source that was replaced
                  meanwhile. As with the archive's own files, an archiver removes only what it has noted while the lock was its
                  own (manifest.py), and what follows from no file that counts, nor from one that was replaced and is still there.
     remove_all   those of a table that is being dropped, from which nothing else would ever remove deleted entries
@@ -62,8 +62,11 @@ def no_progress(rows: int) -> None:
 class TableFiles:
     """Which files a table names: the archive's own, which archivers remove. All paths are relative to the archive's root.
 
-    folder  where they lie, in folders by stream and date
+    folder    where they lie, in folders by stream and date
+    revision  the end of their names, which changes with the columns of the table; empty for the archive's own
     """
+
+    revision = ""
 
     def __init__(self, layout: Layout) -> None:
         self.folder = layout.root / "data"
@@ -105,12 +108,12 @@ class DerivedFiles(TableFiles):
         self._table = typed_layout(config)
         self._stored = stored_schema(config)
         about = f"{REVISION}\n{config.format}\n{config.prefix}\n{config.schema}\n{config.id}"
-        self._suffix = f".{hashlib.sha256(about.encode()).hexdigest()[:8]}.parquet"
+        self.revision = f".{hashlib.sha256(about.encode()).hexdigest()[:8]}.parquet"
 
     def path_of(self, source: str) -> str:
         day = PurePosixPath(source).parent
         folder = f"{self._layout.relative(self.folder)}/{self._prefixed(day.parent.name)}/{self._prefixed(day.name)}"
-        return f"{folder}/{PurePosixPath(source).stem}{self._suffix}"
+        return f"{folder}/{PurePosixPath(source).stem}{self.revision}"
 
     def _prefixed(self, folder: str) -> str:
         """Readers that take partitions from the names of folders look for the columns' names there."""
@@ -166,7 +169,7 @@ class DerivedFiles(TableFiles):
             self._remove([each])
 
     def remove_all(self, stream: str) -> None:
-        self._remove(each for each in self.lying(stream) if each.name.endswith(self._suffix))
+        self._remove(each for each in self.lying(stream) if each.name.endswith(self.revision))
 
     def _remove(self, files: Iterable[Place]) -> None:
         for each in files:
