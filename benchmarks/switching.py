@@ -1,10 +1,11 @@
 """What clients see of a planned switch: redis-py as it is, second by second.
 
-    python -m benchmarks.switching [--seconds 6] [--rate 1000] [--port 7400]
+    python -m benchmarks.switching [--seconds 6] [--rate 1000] [--port 7400] [--shutdown | --cluster]
 
 Two servers, on 127.0.0.1 and 127.0.0.2 with one port, as on two machines. Ten threads and ten tasks of redis-py append to a stream each, at
 the given rate together; in the middle FAILOVER hands over to the replica. Printed for each second and kind of client: requests, errors, the
-longest request; in the end, what is missing or there twice. Servers are not pinned: the load shares the processors.
+longest request; in the end, what is missing or there twice. With --shutdown it is SHUTDOWN FAILOVER that hands over; with --cluster, too,
+at one of three primaries, whose replicas are on the same machine. Servers are not pinned: the load shares the processors.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from streamd.embedded import start_cluster
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 WRITERS = 10
@@ -34,12 +38,13 @@ START_DEADLINE_S = 60
 class Load:
     """Writers of both kinds, and what they have seen."""
 
-    def __init__(self, port: int, rate: float, seconds: float) -> None:
+    def __init__(self, port: int, rate: float, seconds: float, *, is_cluster: bool = False) -> None:
         self._place = {"host": HOSTS[0], "port": port}
+        self._connect_async = redis.asyncio.RedisCluster if is_cluster else redis.asyncio.Redis
         self._period_s = 2 * WRITERS / rate
         self._begun = time.perf_counter()
         self._end = self._begun + seconds
-        self._client = redis.Redis(**self._place)
+        self._client = (redis.RedisCluster if is_cluster else redis.Redis)(**self._place)
         self.seconds: dict[tuple[int, str], list[float]] = defaultdict(list)
         self.errors: dict[tuple[int, str], list[str]] = defaultdict(list)
         self.done: dict[str, int] = {}
@@ -74,10 +79,10 @@ class Load:
             time.sleep(self._note(name, begun, failure))
 
     async def _write_all(self) -> None:
-        async with redis.asyncio.Redis(**self._place) as client:
+        async with self._connect_async(**self._place) as client:
             await asyncio.gather(*(self._write_later(client, f"asyncio-{number}") for number in range(WRITERS)))
 
-    async def _write_later(self, client: redis.asyncio.Redis, name: str) -> None:
+    async def _write_later(self, client: Any, name: str) -> None:
         while (begun := time.perf_counter()) < self._end:
             failure = None
             try:
@@ -114,12 +119,42 @@ def report(load: Load) -> None:
         print(shown, failed[0] if failed else "")
 
 
+def compare(load: Load, client: Any) -> None:
+    wrong = {name: (count, client.xlen(name)) for name, count in load.done.items() if client.xlen(name) != count}
+    print("answered and stored:", wrong or "the same")
+
+
+def run_in_cluster(arguments: argparse.Namespace) -> None:
+    with start_cluster(nodes=6, replicas=1, repl_diskless_sync_delay=0) as cluster:
+        primary, asked = cluster.nodes[0], cluster.nodes[1]
+        with primary.client() as client:
+            while client.info("replication").get("slave0", {}).get("state") != "online":
+                time.sleep(0.05)
+        load = Load(asked.port, arguments.rate, arguments.seconds, is_cluster=True)
+        time.sleep(arguments.seconds / 2)
+        print(f"SHUTDOWN FAILOVER of one of three primaries after {arguments.seconds / 2} s")
+        with primary.client(protocol=2, retry=Retry(NoBackoff(), 0)) as client, suppress(redis.ConnectionError):
+            client.execute_command("SHUTDOWN", "FAILOVER")
+        load.join()
+        report(load)
+        with redis.RedisCluster(host=HOSTS[0], port=asked.port) as client:
+            compare(load, client)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Show what clients see of a planned switch.")
     parser.add_argument("--seconds", type=float, default=6.0, help="how long clients write; default: 6")
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second; default: 1000")
+    parser.add_argument("--shutdown", action="store_true", help="SHUTDOWN FAILOVER hands over, not FAILOVER")
+    parser.add_argument(
+        "--cluster", action="store_true", help="shut down a primary of a cluster with SHUTDOWN FAILOVER"
+    )
     parser.add_argument("--port", type=int, default=7400, help="of both servers; default: 7400")
     arguments = parser.parse_args()
+    if arguments.cluster:
+        run_in_cluster(arguments)
+        return
+    words = ("SHUTDOWN", "FAILOVER") if arguments.shutdown else ("FAILOVER",)
     servers = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -131,12 +166,12 @@ def main() -> None:
                 time.sleep(0.05)
             load = Load(arguments.port, arguments.rate, arguments.seconds)
             time.sleep(arguments.seconds / 2)
-            print(f"FAILOVER after {arguments.seconds / 2} s")
-            redis.Redis(host=HOSTS[0], port=arguments.port, protocol=2).execute_command("FAILOVER")
+            print(f"{' '.join(words)} after {arguments.seconds / 2} s")
+            with suppress(redis.ConnectionError):
+                redis.Redis(host=HOSTS[0], port=arguments.port, protocol=2).execute_command(*words)
             load.join()
             report(load)
-            wrong = {name: (count, new.xlen(name)) for name, count in load.done.items() if new.xlen(name) != count}
-            print("answered and stored:", wrong or "the same")
+            compare(load, new)
         finally:
             for server in servers:
                 server.terminate()

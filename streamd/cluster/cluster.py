@@ -26,6 +26,7 @@ from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.options import Options
 from streamd.cluster.channels import end_subscriptions
+from streamd.cluster.handing_over import ask_to_take_over, find_successor
 from streamd.cluster.links import BusLinks
 from streamd.cluster.metrics import node_metrics
 from streamd.cluster.nodes_file import NodesFile
@@ -104,6 +105,7 @@ class Cluster(Capability):
         self.slots_to_delete: Callable[[list[int]], list[int]] = list
         self.hand_over_begins: Callable[[], object] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
+        self._handing_over: asyncio.Task[None] | None = None
         if self.is_on:
             self._take_over()
 
@@ -204,6 +206,8 @@ class Cluster(Capability):
             return
         if self._timer is not None:
             self._timer.cancel()
+        if self._handing_over is not None:
+            self._handing_over.cancel()
         self._listener.close()
         self.links.close()
         self._file.close()
@@ -330,6 +334,20 @@ class Cluster(Capability):
         """Raise CommandError unless this server is a node of a cluster."""
         if not self.is_on:
             raise CommandError(DISABLED)
+
+    def hand_over(self, failed: Callable[[], object]) -> bool:
+        """Ask a replica of this primary to take over; False: there is none. `failed` is called if it refuses."""
+        state = self.core.state
+        successor = find_successor(state) if state.myself.is_primary else None
+        if successor is None:
+            return False
+
+        async def ask() -> None:
+            if not await ask_to_take_over(self._host, successor, state.internal_secret):
+                failed()
+
+        self._handing_over = self._host.loop.create_task(ask())
+        return True
 
     def has_slot(self, slot: int) -> bool:
         """Whether the shard of this node owns a slot."""

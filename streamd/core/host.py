@@ -144,10 +144,11 @@ class Host:
     def disconnect_blocked(self, text: str, kept: Collection[Client] = ()) -> None:
         """Answer clients that wait for keys, or for replicas, with an error, and close their connections.
 
-        A flush that waits has been done: it is answered as such. Those of `kept` go on waiting.
+        A flush that waits has been done: it is answered as such. Those of `kept` go on waiting, and so does a shutdown.
         """
         for blocked in list(self.blocked):
-            if blocked.client in kept:
+            request = blocked.request
+            if blocked.client in kept or not (request.can_unblock or request.timeout_reply):
                 continue
             blocked.client.close_after_reply = True
             if blocked.request.can_unblock:

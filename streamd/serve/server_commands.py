@@ -149,13 +149,15 @@ def time_(ctx: ServerContext, args: list[bytes]) -> None:
 
 # --- SHUTDOWN ------------------------------------------------------------------------------------------------------
 
-SHUTDOWN_WORDS = frozenset({b"SAVE", b"NOSAVE", b"NOW", b"FORCE", b"ABORT"})
+SHUTDOWN_WORDS = frozenset({b"SAVE", b"NOSAVE", b"NOW", b"FORCE", b"ABORT", b"FAILOVER"})
+
+EXCLUSIVE = ({b"SAVE", b"NOSAVE"}, {b"NOW", b"FAILOVER"})
 
 
 def parse_shutdown(args: list[bytes]) -> frozenset[bytes]:
     """The options of a SHUTDOWN, in upper case; raises OptionSyntaxError."""
     words = frozenset(arg.upper() for arg in args[1:])
-    is_wrong = not SHUTDOWN_WORDS.issuperset(words) or words.issuperset({b"SAVE", b"NOSAVE"})
+    is_wrong = not SHUTDOWN_WORDS.issuperset(words) or any(map(words.issuperset, EXCLUSIVE))
     if is_wrong or (b"ABORT" in words and len(words) > 1):
         raise OptionSyntaxError
     return words
@@ -170,6 +172,7 @@ def parse_shutdown(args: list[bytes]) -> frozenset[bytes]:
         optional(token("NOW"), since="7.0.0"),
         optional(token("FORCE"), since="7.0.0"),
         optional(token("ABORT"), since="7.0.0"),
+        optional(token("FAILOVER")),
     ),
     history=(("7.0.0", "NOW, FORCE and ABORT."),),
 )  # fmt: skip
@@ -185,7 +188,9 @@ def shutdown(ctx: ServerContext, args: list[bytes]) -> None:
         raise CommandError(scripts.busy_text)
     save = True if b"SAVE" in words else False if b"NOSAVE" in words else None
     stopping = ctx.get(Shutdown)
-    if not stopping.request(save=save, force=b"FORCE" in words, is_urgent=b"NOW" in words):
+    if not stopping.request(
+        save=save, force=b"FORCE" in words, is_urgent=b"NOW" in words, hands_over=b"FAILOVER" in words
+    ):
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
     if stopping.is_waiting:
         ctx.block_on(BlockRequest([], args, 0, can_unblock=False))

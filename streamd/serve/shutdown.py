@@ -1,4 +1,10 @@
-"""Shutdown: how a server stops, by SHUTDOWN or by a signal."""
+"""Shutdown: how a server stops, by SHUTDOWN or by a signal.
+
+    SHUTDOWN FAILOVER ─▶ a replica takes over ─▶ clients are sent there ─┐
+    SHUTDOWN ──────────▶ replicas get what they lack (shutdown-timeout) ─┴▶ data to the disk ─▶ the end
+
+If no replica can take over, or none does in time, the server stops as it does without FAILOVER.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 
 from streamd.clients.pause import Pause
+from streamd.cluster.cluster import Cluster
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Lines
 from streamd.persistence.keeper import Persistence
 from streamd.process.log import interject
+from streamd.replication.failover import Failover
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
 
@@ -23,6 +31,8 @@ __all__ = ["Shutdown"]
 
 log = logging.getLogger("streamd")
 
+LINGER_S = 1.0
+"""For which a server whose replica has taken over goes on: its clients are sent on, rather than cut off."""
 SIGNAL_GRACE_S = 0.01
 """Delay between a signal and the shutdown that it requests: requests already received may cancel it."""
 
@@ -49,6 +59,8 @@ class Shutdown(Capability):
         self._request: tuple[bool | None, bool] | None = None
         """The shutdown that waits for replicas: `save` and `force`; until when, in monotonic seconds; who has asked."""
         self._wait_until = 0.0
+        self._hands_over = False
+        self._lingers_until = math.inf
         self._clients: list[Client] = []
         self.exit_code = 0
         self.stop: Callable[[], None]
@@ -83,7 +95,7 @@ class Shutdown(Capability):
         is_interrupt = self.signal == signal.SIGINT
         words = self._config.shutdown_on_sigint if is_interrupt else self._config.shutdown_on_sigterm
         save = True if "save" in words else False if "nosave" in words else None
-        self.request(save=save, force="force" in words, is_urgent="now" in words)
+        self.request(save=save, force="force" in words, is_urgent="now" in words, hands_over="failover" in words)
 
     def call_off(self) -> bool:
         """SHUTDOWN ABORT: cancel a shutdown that waits for replicas, or that a signal has requested a moment ago.
@@ -99,25 +111,69 @@ class Shutdown(Capability):
 
     # --- On request ---------------------------------------------------------------------------------------------------
 
-    def request(self, *, save: bool | None = None, force: bool = False, is_urgent: bool = True) -> bool:
+    def request(
+        self, *, save: bool | None = None, force: bool = False, is_urgent: bool = True, hands_over: bool = False
+    ) -> bool:
         """Stop: write the data to disk, hand unsent replies to the kernel, close every client.
 
         save       whether to write a snapshot; None: if there are save points
         force      stop even if the data cannot be written
         is_urgent  do not wait for replicas that have not received everything
+        hands_over let a replica take over first, if one can
         Returns False, and the server continues, if the data cannot be written. If it has to wait, `is_waiting` is True.
         """
         if self.is_done or self.is_waiting:
             return True
         log.info("User requested shutdown...")
         self._host.supervisor.tell("STOPPING=1")
+        self._wait_until = time.monotonic() + self._config.shutdown_timeout
+        if hands_over and not is_urgent and self._begin_hand_over():
+            self._request = save, force
+            return True
         if not is_urgent and self._config.shutdown_timeout and self._lagging():
             log.info("Waiting for replicas before shutting down.")
             self._request = save, force
-            self._wait_until = time.monotonic() + self._config.shutdown_timeout
             self._host.get(Pause).begin(math.inf, writes_only=True, purpose="shutdown")
             return True
         return self._finish(save=save, force=force)
+
+    # --- A replica that takes over -------------------------------------------------------------------------------------
+
+    def _begin_hand_over(self) -> bool:
+        """Have a replica take over; False: none can."""
+        cluster, failover = self._host.get(Cluster), self._host.get(Failover)
+        if self._host.is_loading or self._replication.is_replica or failover.is_on:
+            return False
+        if cluster.is_on:
+            self._hands_over = cluster.hand_over(self._give_up)
+        elif any(each.is_online for each in self._replication.replicas.values()):
+            failover.begin(None, is_forced=False, timeout_ms=1000 * self._config.shutdown_timeout)
+            self._hands_over = True
+        if not self._hands_over:
+            log.info("There is no replica that could take over.")
+        self._lingers_until = math.inf
+        return self._hands_over
+
+    def _give_up(self) -> None:
+        """The replica refuses: stop without it."""
+        if self._hands_over and self._request is not None:
+            self._hands_over, (save, force) = False, self._request
+            self._request = None
+            if not self.request(save=save, force=force, is_urgent=False):
+                self._request = save, force
+                self._end_wait("ERR Errors trying to SHUTDOWN. Check logs.")
+
+    def _look_at_hand_over(self) -> None:
+        now = time.monotonic()
+        if self._replication.is_replica and not self._host.get(Failover).is_on:
+            if self._lingers_until == math.inf:
+                log.info("A replica has taken over.")
+                self._lingers_until = now + LINGER_S
+            if now < self._lingers_until:
+                return
+        elif now < self._wait_until:
+            return
+        self._hands_over = False
 
     def _finish(self, *, save: bool | None, force: bool) -> bool:
         for replica in self._lagging():
@@ -157,7 +213,11 @@ class Shutdown(Capability):
         self._clients.append(client)
 
     def _look_at_replicas(self) -> None:
-        if self._request is None or (self._lagging() and time.monotonic() < self._wait_until):
+        if self._request is None:
+            return
+        if self._hands_over:
+            self._look_at_hand_over()
+        if self._hands_over or (self._lagging() and time.monotonic() < self._wait_until):
             return
         save, force = self._request
         if self._finish(save=save, force=force):
@@ -170,6 +230,7 @@ class Shutdown(Capability):
         if self._request is None:
             return
         self._request = None
+        self._hands_over = False
         self._host.get(Pause).end("shutdown")
         clients, self._clients = self._clients, []
         for client in clients:

@@ -262,6 +262,8 @@ class ShutdownFlags(Flags):
         value = super().parse(args, old)
         if {"save", "nosave"}.issubset(value):
             raise Refused("shutdown options SAVE and NOSAVE can't be used simultaneously")
+        if {"now", "failover"}.issubset(value):
+            raise Refused("shutdown options NOW and FAILOVER can't be used simultaneously")
         return value
 
 

@@ -154,7 +154,7 @@ def text(
 
 MB = 1 << 20
 NO_YES_LOCAL = ("no", "yes", "local")
-SHUTDOWN_WORDS = ("default", "save", "nosave", "now", "force")
+SHUTDOWN_WORDS = ("default", "save", "nosave", "now", "force", "failover")
 
 NETWORK = (
     setting(

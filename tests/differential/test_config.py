@@ -36,6 +36,7 @@ ADDED = {
     b"http-hosts", b"http-allow-writes", b"http-session-timeout", b"http-max-streams", b"socket-poller", b"stream-exact-lag", b"stream-rule", b"group-rule",
     b"stream-archive-dir", b"stream-archive-readers", b"stream-archive-timeout", b"stream-archive-cache",
     b"stream-archive-groups", b"stream-archive-max-reply",
+    b"cluster-allow-cross-slot-reads",
 }  # fmt: skip
 
 
@@ -76,6 +77,7 @@ LEFT_OUT = OWN | {
     b"vset-force-single-threaded-execution", b"replica-announced", b"repl-backlog-size", b"oom-score-adj", b"oom-score-adj-values",
     b"tls-cert-file", b"tls-key-file", b"tls-ca-cert-file", b"tls-ca-cert-dir", b"tls-protocols", b"tls-ciphers",
     b"tls-ciphersuites", b"tls-dh-params-file", b"jemalloc-bg-thread", b"crash-log-enabled", b"tls-cluster", b"tls-replication",
+    b"shutdown-on-sigint", b"shutdown-on-sigterm",
 }  # fmt: skip
 
 
@@ -231,7 +233,6 @@ CONFIG SET latency-tracking-info-percentiles "50 99 99.9"
 CONFIG SET shutdown-on-sigterm "nosave force"
 CONFIG GET shutdown-on-sigterm
 CONFIG SET shutdown-on-sigterm "save nosave now"
-CONFIG SET shutdown-on-sigterm "force foo"
 CONFIG SET shutdown-on-sigterm "default now"
 CONFIG GET shutdown-on-sigterm
 CONFIG SET shutdown-on-sigterm default

@@ -135,6 +135,8 @@ def test_a_value_is_read(name: str, text: str, value: Any) -> None:
         *(("maxmemory-clients", text, "argument must be a memory or percent value") for text in ("%", "x%", "-1%", "1.5%", "x")),
         ("appendonly", "true", "argument must be 'yes' or 'no'"),
         ("loglevel", "loud", "argument(s) must be one of the following: debug, verbose, notice, warning, nothing"),
+        ("shutdown-on-sigterm", "force foo", "argument(s) must be one of the following: default, save, nosave, now, force, failover"),
+        ("shutdown-on-sigterm", "now failover", "shutdown options NOW and FAILOVER can't be used simultaneously"),
         ("shutdown-on-sigterm", "save nosave", "shutdown options SAVE and NOSAVE can't be used simultaneously"),
         *(("save", text, "Invalid save parameters") for text in (" ", "900", "900 x", "0 1", "1 -1", "900 1 300", "900 1  300 10")),
         ("client-output-buffer-limit", "normal 1 2", "Wrong number of arguments in buffer limit configuration."),

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from streamd.cluster.bus.nodes import Node
+from streamd.cluster.handing_over import open_connection
 from streamd.cluster.migration.importing import ImportClient
 from streamd.cluster.migration.tasks import Task
 from streamd.core.host import Host
 from streamd.errors import CommandError, ProtocolError, StreamdError
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.durability import Durability
-from streamd.replication.following import Following
 from streamd.replication.handshake import Connection
 from streamd.replication.replication import Replication
 
@@ -160,18 +159,8 @@ class Import:
     # --- Connections -----------------------------------------------------------------------------------------------------------
 
     async def _connect(self, name: str) -> Connection:
-        config, source = self._config, self._source
-        local = (config.bind_source_addr, 0) if config.bind_source_addr else None
-        port = source.tls_port if config.tls_replication else source.port
         try:
-            context: ssl.SSLContext | None = None
-            if config.tls_replication:
-                context = self._host.get(Following).make_tls()
-            async with asyncio.timeout(config.repl_timeout):
-                _, connection = await self._host.loop.create_connection(
-                    lambda: Connection(lambda: float(config.repl_timeout), lambda _: None),
-                    source.ip, port, ssl=context, local_addr=local, server_hostname=source.ip if context else None,
-                )  # fmt: skip
+            connection = await open_connection(self._host, self._source)
         except (OSError, TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "timed out"
             raise ImportFailedError(self.task.explain(f"{name} - Failed to connect to source node: {reason}")) from None

@@ -21,8 +21,10 @@ __all__ = [
 INCOMPLETE_KEYS = frozenset({"xread", "xreadgroup"})
 """Commands whose key specification is marked as incomplete since 8.6.6."""
 
-LATER_OPTIONS = {name: frozenset({b"maxcount", b"maxsize"}) for name in ("xread", "xreadgroup")}
-"""Arguments in COMMAND DOCS that are newer, by the name of their command."""
+LATER_OPTIONS = {
+    "xread": frozenset({b"maxcount", b"maxsize"}), "xreadgroup": frozenset({b"maxcount", b"maxsize"}), "shutdown": frozenset({b"failover"}),
+}  # fmt: skip
+"""Arguments in COMMAND DOCS that are newer, or of Valkey, by the name of their command."""
 
 LATER_CLIENT_FIELDS = ("read-events", "parse-batch-cmd-sum", "parse-batch-cnt")
 """Fields of CLIENT LIST and INFO since 8.8."""
