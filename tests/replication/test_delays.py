@@ -31,6 +31,8 @@ StartServer = Callable[..., Server]
 NewNode = Callable[..., Node]
 
 HOUR_MS = 3_600_000
+NODES = frozenset({b"radix-tree-keys", b"radix-tree-nodes"})
+"""Fields of XINFO STREAM that tell where nodes were merged."""
 
 
 def now_ms() -> int:
@@ -360,7 +362,7 @@ def test_replicas_of_both_kinds_have_the_same_state(new_node: NewNode) -> None:
         info = wire.call("INFO", "delivery").value
         assert b"entries_delayed_replaced:0\r\n" not in info
         assert b"entries_expired:0\r\n" not in info
-    assert_same_state(primary, *replicas)
+    assert_same_state(primary, *replicas, without=NODES)
 
 
 def test_a_replica_moves_nothing_until_it_is_promoted(new_node: NewNode) -> None:
@@ -431,7 +433,46 @@ def test_a_planned_switch_moves_each_entry_once(new_node: NewNode) -> None:
         eventually(lambda: first.call("XLEN", "later").value == 0)
         assert jobs(first) == [b"%d" % number for number in range(count)]
     wait_in_sync(*nodes)
-    assert_same_state(*nodes)
+    assert_same_state(*nodes, without=NODES)
+
+
+@pytest.mark.real
+def test_redis_takes_and_changes_a_stream_with_merged_nodes(new_streamd: StartServer, new_redis: StartServer) -> None:
+    """Thousands wait, and most of them are cancelled here and there."""
+    chance = random.Random(3)
+    with (
+        new_streamd().connect() as wire,
+        new_redis(sanitize_dump_payload="yes").connect() as plain,
+        new_streamd().connect() as other,
+    ):
+        set_rule(wire)
+        ids = []
+        for number in range(3000):
+            fields = [("job",), ("job", "more"), ("user", "job")][number // 40 % 3]
+            due = now_ms() + HOUR_MS
+            ids.append(
+                wire.call("XADD", "later", "*", "due", due, *[x for name in fields for x in (name, number)]).value
+            )
+        chance.shuffle(ids)
+        nodes = dict(zip(*[iter(wire.call("XINFO", "STREAM", "later").plain())] * 2, strict=True))[b"radix-tree-keys"]
+        for id in ids[:2800]:
+            wire.call("XDEL", "later", id)
+        left = dict(zip(*[iter(wire.call("XINFO", "STREAM", "later").plain())] * 2, strict=True))[b"radix-tree-keys"]
+        assert nodes >= 30
+        assert left <= 12
+        payload = wire.call("DUMP", "later").value
+        wanted = wire.call("XRANGE", "later", "-", "+")
+        for receiver in (plain, other):
+            assert receiver.call("RESTORE", "later", 0, payload) == Reply("+", b"OK")
+            assert receiver.call("XRANGE", "later", "-", "+") == wanted
+        for id in ids[2800:2950]:
+            for each in (wire, plain, other):
+                assert each.call("XDEL", "later", id) == Reply(":", 1)
+        for each in (wire, plain, other):
+            each.call("XADD", "later", "9999999999999-1", "due", 9999999999999, "job", 1)
+            each.call("XTRIM", "later", "MAXLEN", 20)
+        assert wire.call("XRANGE", "later", "-", "+") == plain.call("XRANGE", "later", "-", "+")
+        assert other.call("XREVRANGE", "later", "+", "-") == plain.call("XREVRANGE", "later", "+", "-")
 
 
 @pytest.mark.real

@@ -21,6 +21,7 @@ from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.appending cimport append
 from streamd.values.streams.arguments cimport id_text
 from streamd.values.streams.due_index cimport DueIndex, bytes_of
+from streamd.values.streams.merging cimport keep_dense
 from streamd.values.streams.node cimport StreamCursor, cursor_pair
 from streamd.values.streams.stream cimport DELREF, Stream
 
@@ -63,6 +64,7 @@ cdef class Delays:
         may_act   whether entries may be deleted and moved: not on a replica
         """
         cdef bint has_more = False
+        stream.merges = True
         if self.expiring is not None:
             has_more = not self.expiring.catch_up(stream, until_us)
         if self.waiting is not None and not has_more:
@@ -100,6 +102,7 @@ cdef class Delays:
         for ms, seq in ids:
             id = make_id(ms, seq)
             if self.waiting.is_replaced(id) and stream.remove(id):
+                keep_dense(stream, id)
                 effect.append(id_text(id))
         if len(effect) > 2:
             progress_of(ctx, self.key).replaced += len(effect) - 2
@@ -115,6 +118,7 @@ cdef class Delays:
             self.expiring.take()
             ids.append(id_text(cursor.id))
             stream.remove_with(cursor.id, DELREF)
+            keep_dense(stream, cursor.id)
             if len(ids) % STEP == 0 and (len(ids) == MOST_AT_ONCE or monotonic_us() >= until_us):
                 break
         if ids:
@@ -140,6 +144,7 @@ cdef class Delays:
                     moved += 1
                 self.waiting.take()
                 stream.remove(cursor.id)
+                keep_dense(stream, cursor.id)
                 ids.append(id_text(cursor.id))
                 if len(ids) % STEP == 0 and (len(ids) == MOST_AT_ONCE or monotonic_us() >= until_us):
                     break

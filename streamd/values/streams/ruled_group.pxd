@@ -44,8 +44,24 @@ cdef class RuledGroup:
     cdef int64_t room_of(self, Consumer consumer) noexcept nogil    # how many new entries a consumer may get
 
 
-cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group)
-cdef int signal_room(Context ctx, bytes key) except -1      # an entry may have left the hands of a consumer
+# --- Where no rules are, this costs a look at two fields -----------------------------------------------------------
+
+cdef inline bint has_rules(Context ctx) noexcept:
+    """Whether there are any rules for streams of the selected database."""
+    return ctx.db.reserved is not None or ctx.has_default_rules
+
+
+cdef inline RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group):
+    """The group with its rule, or None: it has none, or others decide."""
+    return find_rule_of(ctx, key, stream, group) if has_rules(ctx) and not ctx.is_replaying else None
+
+
+cdef inline int signal_room(Context ctx, bytes key) except -1:
+    """An entry may have left the hands of a consumer: run the readers again that a rule may have made wait."""
+    return ctx.db.signal_ready(key) if has_rules(ctx) else 0
+
+
+cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group)
 cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group)
 
 

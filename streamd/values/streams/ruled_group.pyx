@@ -105,19 +105,10 @@ cdef inline double swing(StreamID id) noexcept nogil:
     return <double>((hash ^ (hash >> 31)) >> 11) / (<uint64_t>1 << 52) - 1
 
 
-cdef RuledGroup find_ruled(Context ctx, bytes key, Stream stream, Group group):
-    """The group with its rule, or None: it has none, or others decide. Cheap where nobody has set a rule."""
-    if (ctx.db.reserved is None and not ctx.has_default_rules) or ctx.is_replaying:
-        return None
+cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group):
+    """See find_ruled."""
     rule = group_rule_in_force(ctx, ctx.db, key, group.name)
     return None if rule is None else ruled_by(rule, key, stream, group)
-
-
-cdef int signal_room(Context ctx, bytes key) except -1:
-    """Run the readers again that wait for entries of a stream, if rules may have made them wait."""
-    if ctx.db.reserved is not None or ctx.has_default_rules:
-        ctx.db.signal_ready(key)
-    return 0
 
 
 cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):

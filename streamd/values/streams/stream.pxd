@@ -45,6 +45,7 @@ cdef class Stream:
     cdef size_t node_bytes                  # malloc'ed for nodes and listpacks
     cdef object trimmed                     # TrimmedNodes of the last trim, to be freed by the caller; mostly None
     cdef bint has_order                     # a group has a KeyOrder, or had one: deletions are noted
+    cdef bint merges                        # whoever deletes an entry calls keep_dense (merging.pyx)
     cdef size_t skipped                     # bytes at the head of the first node without a live entry, or 0
     # When a node is full; read by each append. 0: no limit of this kind (1 GiB in any case).
     cdef public uint64_t node_max_bytes

@@ -182,6 +182,9 @@ cdef class StreamRules(Capability):
         cdef RuledStream ruled = string.ruled
         if rule is None:
             if ruled is not None:
+                value = string.db.peek(ruled.key)
+                if type(value) is Stream:
+                    (<Stream>value).merges = False
                 string.ruled = None
                 del streams[ruled.key]
                 trimmed_of(ctx).by_stream.pop((string.db.index, ruled.key), None)
@@ -374,6 +377,7 @@ cdef class StreamRules(Capability):
             if ruled.delays is not None:
                 ruled.delays.forget()
             return 0
+        (<Stream>value).merges = False        # unless there are delays
         may_act = self.is_free(ruled)
         self.current = ruled
         ctx.db = ruled.string.db

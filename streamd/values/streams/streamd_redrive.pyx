@@ -26,6 +26,7 @@ from streamd.values.streams.arguments cimport (
 )
 from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport pel_find
+from streamd.values.streams.ruled_group cimport has_rules
 from streamd.values.streams.stream cimport Stream
 from streamd.values.streams.stream_rules cimport replace_waiting
 
@@ -146,7 +147,7 @@ cdef bint redrive(
             give_back(ctx, argument(args, 1), group, id)
     elif target is not None and len(pairs) > len(LETTER_FIELDS):
         append(ctx, target, [word for pair in pairs[:-len(LETTER_FIELDS)] for word in pair])
-        if ctx.db.reserved is not None or ctx.has_default_rules:
+        if has_rules(ctx):
             replace_waiting(ctx, target, None)
     else:
         return False

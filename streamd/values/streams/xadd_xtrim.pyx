@@ -19,7 +19,7 @@ from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     argument, find_stream_for_write, id_text, new_stream, note_change, number_text,
 )
-from streamd.values.streams.ruled_group cimport signal_room
+from streamd.values.streams.ruled_group cimport has_rules, signal_room
 from streamd.values.streams.stream cimport (
     ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, StreamNode, TrimRule,
     cursor_next, cursor_seek,
@@ -310,7 +310,7 @@ def xadd(Context ctx not None, list args not None):
     ctx.dirty += 1
     if ctx.is_propagating and (options.id_kind != GIVEN_ID or options.trim.approximate):
         propagate_exact(ctx, args, &options, stream, id)
-    if ctx.db.reserved is not None or ctx.has_default_rules:
+    if has_rules(ctx):
         replace_waiting(ctx, name, args)
     ctx.db.signal_ready(name)
     ctx.reply.bulk_id(id.ms, id.seq)

@@ -9,6 +9,7 @@ from streamd.keyspace.listener cimport EVENT_STREAM
 from streamd.values.streams.arguments cimport (
     DeleteOptions, argument, find_stream_for_write, ids_in, parse_delete, require_ids,
 )
+from streamd.values.streams.merging cimport keep_dense
 from streamd.values.streams.ruled_group cimport signal_room
 from streamd.values.streams.stream cimport DELREF, Stream
 
@@ -32,7 +33,10 @@ def xdel(Context ctx not None, list args not None):
     if stream is not None:
         ids = require_ids(args, 2, n)
         for i in range(n):
-            removed += stream.remove(ids_in(ids)[i])
+            if stream.remove(ids_in(ids)[i]):
+                removed += 1
+                if stream.merges:
+                    keep_dense(stream, ids_in(ids)[i])
     if removed:
         ctx.dirty += <unsigned long long>removed
         signal_room(ctx, argument(args, 1))
@@ -66,6 +70,8 @@ def xdelex(Context ctx not None, list args not None):
             if result == 1:
                 removed = True
                 ctx.dirty += 1
+                if stream.merges:
+                    keep_dense(stream, ids_in(ids)[i])
         ctx.reply.integer(result)
     if forgot or removed:
         signal_room(ctx, argument(args, 1))
