@@ -118,8 +118,12 @@ class Group:
         except ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
+        await self._read_rule(self._given)
+
+    async def _read_rule(self, given: Rule | None = None) -> None:
+        """Learn the rule that holds, and whether the server follows it; set options of the given one first."""
         try:
-            if self._given is not None and (options := self._given.options()):
+            if given is not None and (options := given.options()):
                 await self._rules.set(**options)
             self.rule = Rule.of(await self._rules.get())
             self._acts = True
@@ -155,7 +159,6 @@ class Group:
         but  entries that are being handled
         """
         if self._acts:
-            self.rule = Rule.of(await self._rules.get())
             reply = await self._client.execute_command(
                 "XREADGROUP", "GROUP", self.name, self.consumer, "COUNT", 1, "CLAIM", self._lease_ms,
                 "STREAMS", self.stream, ">", claim_min_idle_time=self._lease_ms,
@@ -216,6 +219,8 @@ class Group:
 
         is_fatal  not at all, if there is a stream for dead letters
         """
+        if self._acts:
+            await self._read_rule()
         is_fatal = is_fatal and bool(self.rule.dead_letter)
         count = await self._nack("FATAL" if is_fatal else "FAIL", [entry_id])
         row = await self._find(entry_id)

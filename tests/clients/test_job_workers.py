@@ -25,6 +25,7 @@ from support.replicas.nodes import Node, Proxy, wait_in_sync
 from support.servers import Server, eventually, python_environment
 
 import streamd.embedded
+from streamd.delivery import group
 from streamd.worker import Fatal, Job, Rule, Worker, WorkerError, run
 from streamd.worker.metrics import WorkerMetrics
 
@@ -616,7 +617,8 @@ def test_a_job_whose_lease_has_run_out_is_counted_and_its_failure_is_not_said(pl
                 await until(lambda: worker.counts.lost)
                 raise ValueError("too late")
 
-            worker = Worker(client, JOBS, "workers", handle, rule=Rule(backoff=0.05), lease=0.3)
+            rule = Rule(max_deliveries=2, dead_letter=DEAD)
+            worker = Worker(client, JOBS, "workers", handle, rule=rule, lease=0.3)
             async with working(worker):
                 await add(client, 1)
                 await until(lambda: worker.counts.failed == 1)
@@ -853,21 +855,19 @@ def test_counts_for_prometheus(place: Place) -> None:
 def test_the_rule_of_a_worker_is_set_and_a_later_one_of_the_server_is_followed(place: Place) -> None:
     async def main() -> None:
         async with place.async_client() as client:
-            seen: list[float] = []
+            seen: list[int] = []
 
             async def handle(job: Job) -> None:
-                seen.append(time.monotonic())
+                seen.append(job.deliveries)
                 raise ValueError("always")
 
-            worker = Worker(client, JOBS, "workers", handle, rule=Rule(backoff=300), lease=0.4)
-            async with working(worker):
+            async with working(Worker(client, JOBS, "workers", handle, rule=Rule(backoff=300), lease=300)):
+                rules = group(client, JOBS, "workers")
+                await until(lambda: is_blocked(client))
+                assert await rules.get() == {"backoff": 300.0}
+                await rules.set(backoff=0.05)
                 await add(client, 1)
-                await until(lambda: len(seen) == 1 and not worker.jobs)
-                assert (await client.execute_command("STREAMD.GROUP", "GET", JOBS, "workers")) in (
-                    ["backoff", 300000], {"backoff": 300000},
-                )  # fmt: skip
-                await client.execute_command("STREAMD.GROUP", "SET", JOBS, "workers", "BACKOFF", 50)
-                await until(lambda: len(seen) >= 3)
+                await until(lambda: seen[:3] == [1, 2, 3])
 
     asyncio.run(main())
 
