@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from support.libraries import python_with
 from support.node import modules_of
-from support.servers import Server
+from support.servers import Server, eventually
 from support.tools import do_without
 
 pytestmark = pytest.mark.long
@@ -26,8 +27,12 @@ Command = Callable[[str], tuple[list[str], dict[str, str]]]
 
 JOBS = [
     "arq_jobs.py", "bee_queue_jobs.cjs", "bull_jobs.cjs", "bullmq_jobs.cjs", "celery_jobs.py", "docket_jobs.py",
-    "dramatiq_jobs.py", "huey_jobs.py", "rq_jobs.py", "saq_jobs.py", "streaq_jobs.py", "symfony_jobs.php", "taskiq_jobs.py",
+    "dramatiq_jobs.py", "faststream_jobs.py", "huey_jobs.py", "rq_jobs.py", "saq_jobs.py", "streaq_jobs.py", "symfony_jobs.php",
+    "taskiq_jobs.py", "taskiq_stream_jobs.py",
 ]  # fmt: skip
+
+WITH_GROUPS = ["faststream_jobs.py", "streaq_jobs.py", "taskiq_stream_jobs.py"]
+"""Those that keep jobs in streams with consumer groups."""
 
 USES = {
     "channels_redis": """
@@ -121,31 +126,91 @@ def workers() -> Iterator[list[Worker]]:
         each.process.wait()
 
 
+class Library:
+    """A program, its workers and its acts, on a server."""
+
+    def __init__(self, words: list[str], env: dict[str, str], server: Server, log: Path, workers: list[Worker]) -> None:
+        self._words = words
+        self._env = env
+        self._server = server
+        self._log = log
+        self._workers = workers
+
+    def start_worker(self) -> Worker:
+        self._workers.append(Worker([*self._words, "work", str(self._server.port)], self._env, self._log))
+        return self._workers[-1]
+
+    def play(self, act: str) -> str:
+        done = subprocess.run(
+            [*self._words, act, str(self._server.port)],
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=ACT_TIMEOUT_S,
+        )
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}\nThe worker said:\n{self._log.read_text()[-3000:]}"
+        return done.stdout
+
+    def play_all(self) -> None:
+        worker = self.start_worker()
+        assert self.play("first") == "add: 5\ntries: 2\n"
+        worker.end()
+        assert self.play("late") == "late: submitted\n"
+        self._server.restart()
+        worker = self.start_worker()
+        assert self.play("second") == "late: 81\n"
+        worker.end()
+
+
 @pytest.mark.parametrize("program", JOBS)
 def test_jobs_are_done_and_outlive_their_worker_and_the_server(
     program: str, persistent: Server, command: Command, workers: list[Worker], tmp_path: Path
 ) -> None:
-    words, env = command(program)
-    log = tmp_path / "worker.log"
+    Library(*command(program), persistent, tmp_path / "worker.log", workers).play_all()
 
-    def start_worker() -> Worker:
-        workers.append(Worker([*words, "work", str(persistent.port)], env, log))
-        return workers[-1]
 
-    def play(act: str) -> str:
-        done = subprocess.run(
-            [*words, act, str(persistent.port)], env=env, capture_output=True, text=True, timeout=ACT_TIMEOUT_S
-        )
-        assert done.returncode == 0, f"{done.stdout}{done.stderr}\nThe worker said:\n{log.read_text()[-3000:]}"
-        return done.stdout
+@pytest.mark.parametrize("program", WITH_GROUPS)
+def test_jobs_are_done_with_rules(
+    program: str, new_streamd: Callable[..., Server], command: Command, workers: list[Worker], tmp_path: Path
+) -> None:
+    rule = "* * MAXDELIVERIES 20 DEADLETTER %s:dead BACKOFF 100 FACTOR 2 ISOLATE 2 CONSUMERPENDING 1000 CONSUMERTTL 3600000"
+    server = new_streamd(appendonly="yes", group_rule=rule)
+    Library(*command(program), server, tmp_path / "worker.log", workers).play_all()
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        streams = list(client.scan_iter(_type="stream"))
+        assert not [key for key in streams if key.endswith(":dead")]
+        groups = [(key, each["name"], each["pending"]) for key in streams for each in client.xinfo_groups(key)]
+        assert groups
+        assert not any(pending for _, _, pending in groups)
+        rules = [client.execute_command("STREAMD.GROUP", "GET", key, name) for key, name, _ in groups]
+        assert all("configuration" in str(each) for each in rules), "the rule of the configuration is followed"
 
-    worker = start_worker()
-    assert play("first") == "add: 5\ntries: 2\n"
-    worker.end()
-    assert play("late") == "late: submitted\n"
-    persistent.restart()
-    worker = start_worker()
-    assert play("second") == "late: 81\n"
+
+@pytest.mark.parametrize(("program", "deliveries"), [("streaq_jobs.py", 2), ("taskiq_stream_jobs.py", 1)])
+def test_a_job_that_ends_its_workers_becomes_a_dead_letter(
+    program: str,
+    deliveries: int,
+    new_streamd: Callable[..., Server],
+    command: Command,
+    workers: list[Worker],
+    tmp_path: Path,
+) -> None:
+    """Claims of taskiq may end with the first worker, which leaves a lock behind: there, the server does it without a claim. FastStream
+    of this release claims nothing."""
+    server = new_streamd(group_rule=f"* * MAXDELIVERIES {deliveries} DEADLETTER %s:dead ACKWAIT 3000")
+    library = Library(*command(program), server, tmp_path / "worker.log", workers)
+    library.play("poison")
+    for _ in range(deliveries):
+        assert library.start_worker().process.wait(ACT_TIMEOUT_S) == 3
+    worker = library.start_worker()
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        eventually(lambda: [*client.scan_iter("*:dead")], ACT_TIMEOUT_S)
+        (dead,) = client.scan_iter("*:dead")
+        ((_, letter),) = client.xrange(dead)
+        assert (letter["dlq.deliveries"], letter["dlq.reason"]) == (str(deliveries), "max-deliveries")
+        assert dead == f"{letter['dlq.stream']}:dead"
+        assert client.get("result:begun") == str(deliveries)
+    assert library.play("first") == "add: 5\ntries: 2\n"
     worker.end()
 
 

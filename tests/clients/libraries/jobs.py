@@ -4,12 +4,14 @@
     python LIBRARY.py first PORT     a job with a result, and one that fails at first and is tried again
     python LIBRARY.py late PORT      a job that nobody works on yet
     python LIBRARY.py second PORT    that job has been done
+    python LIBRARY.py poison PORT    a job that ends every worker that begins it, on libraries that have it
 
 Each act prints a line for what it has seen. A library's program calls `play` with two functions: `work()`, and `submit(name, *arguments)`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -41,6 +43,11 @@ def late(x: int) -> int:
     return x * x
 
 
+def poison() -> None:
+    client.incr("result:begun")
+    os._exit(3)
+
+
 def wait_for(name: str) -> str:
     deadline = time.monotonic() + DEADLINE_S
     while (found := client.get(f"result:{name}")) is None:
@@ -62,6 +69,9 @@ def play(work: Callable[[], object], submit: Callable[..., object]) -> None:
     elif act == "late":
         submit("late", 9)
         print("late: submitted")
+    elif act == "poison":
+        submit("poison")
+        print("poison: submitted")
     elif act == "second":
         print("late:", wait_for("late"))
     else:

@@ -3,7 +3,7 @@ import asyncio
 import jobs
 from streaq import StreaqRetry, Worker
 
-worker = Worker(redis_url=jobs.URL, concurrency=1)
+worker = Worker(redis_url=jobs.URL, concurrency=1, idle_timeout=2)
 
 
 @worker.task(name="add")
@@ -24,7 +24,12 @@ async def flaky() -> str:
         raise StreaqRetry(str(error), delay=0) from None
 
 
-TASKS = {"add": add, "late": late, "flaky": flaky}
+@worker.task(name="poison")
+async def poison() -> None:
+    jobs.poison()
+
+
+TASKS = {"add": add, "late": late, "flaky": flaky, "poison": poison}
 
 
 async def enqueue(name, *arguments):
