@@ -5,7 +5,7 @@
     guard      which requests are answered at all, and the headers of answers
     sessions   who is logged in
     connection a client of the server within its process
-    streams, search, keys, server, findings, actions, tail   what is answered
+    streams, rules, search, keys, server, findings, actions, tail   what is answered
     page/      the page: HTML, CSS, JavaScript, without a build step
 
 Whatever the console shows or does, it asks for as a client of the server: each session has a connection of its own, authenticated

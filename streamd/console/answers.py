@@ -19,7 +19,17 @@ from typing import Any
 from aiohttp import web
 
 from streamd.client.client_errors import ServerError
-from streamd.console import actions, cluster_nodes, doctor_findings, follow, other_keys, search, server_figures, streams
+from streamd.console import (
+    actions,
+    cluster_nodes,
+    doctor_findings,
+    follow,
+    other_keys,
+    rules,
+    search,
+    server_figures,
+    streams,
+)
 from streamd.console.asked import ANSWERS, Asked, read_query
 from streamd.console.guard import HEADERS, RefusedError, check
 from streamd.console.inner_client import GoneError
@@ -44,7 +54,7 @@ TYPES: Mapping[str, str] = {
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
-DECLARING = (actions, cluster_nodes, doctor_findings, follow, other_keys, search, server_figures, streams)
+DECLARING = (actions, cluster_nodes, doctor_findings, follow, other_keys, rules, search, server_figures, streams)
 """What they declare is in ANSWERS."""
 
 

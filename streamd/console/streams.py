@@ -25,7 +25,7 @@ from streamd.entry_id import format_id
 from streamd.stream_state import ID, GroupState, StreamState
 from streamd.watching.reading import make_consumer, make_group, make_stream
 
-__all__ = ["allowed", "entry_json", "page_size"]
+__all__ = ["VALUE_SHOWN", "allowed", "entry_json", "may_json", "page_size"]
 
 RESCAN_S = 30.0
 """How old the list of keys may be."""

@@ -24,7 +24,7 @@ from streamd.protocol.inline import split_line
 
 __all__ = [
     "DISTANT_MS", "Block", "Decimal", "Flag", "Integer", "Key", "Rule", "Word", "arguments_of", "check_needs", "describe", "find_value",
-    "option", "parse_changes", "parse_names", "quoted", "split_words", "table_of", "words_of",
+    "option", "options_of", "parse_changes", "parse_names", "quoted", "split_words", "table_of", "words_of",
 ]  # fmt: skip
 
 DISTANT_MS = 2**53

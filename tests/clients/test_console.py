@@ -34,7 +34,20 @@ StartServer = Callable[..., Server]
 DEADLINE_S = 100
 FILES = ("/", "/app.js", "/console.css", "/uplot/uPlot.iife.min.js", "/uplot/LICENSE")
 READING = ("streams", "overview", "slowlog", "clients", "settings", "memory", "history", "keys", "findings")
-OF_A_KEY = ("stream", "group", "entries", "entry", "value", "pending", "tail", "search", "string")
+OF_A_KEY = (
+    "stream",
+    "group",
+    "entries",
+    "entry",
+    "value",
+    "pending",
+    "tail",
+    "search",
+    "string",
+    "rules",
+    "waiting",
+    "letters",
+)
 
 
 @pytest.fixture
@@ -97,7 +110,7 @@ def test_a_stranger_without_the_password_gets_nothing(console: Any) -> None:
         for name in (*READING, *OF_A_KEY, "session"):
             data = visitor.ask("GET", f"/api/{name}?key=orders&id=-&field=0&group=g")
             assert (visitor.status, b"hidden" in data, b"orders" in data) == (401, False, False)
-        for name in ("ack", "claim", "claim-all", "trim", "delete-consumer", "no-such-thing"):
+        for name in ("ack", "claim", "claim-all", "trim", "delete-consumer", "set-rule", "redrive", "no-such-thing"):
             visitor.ask("POST", f"/api/{name}", {})
             assert visitor.status == 401
         assert "error" in visitor.log_in()
@@ -975,3 +988,121 @@ def test_it_is_known_whether_snapshots_are_written(console: Any) -> None:
         client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~*", "+info")
         visitor.log_in("eve", "word")
         assert visitor.get("overview")["save"] is None
+
+
+# --- Rules ---------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_are_shown_and_set(shared_console: Any) -> None:
+    client, visitor = shared_console
+    with client:
+        with_group(client)
+        visitor.log_in()
+        found = visitor.get("rules", key="orders")
+        assert (found["rule"]["options"], found["may"], found["groups"][0]["rule"]["options"]) == (
+            "",
+            {"set": True},
+            "",
+        )
+        of = {"key": "orders", "group": "billing"}
+        options = 'DEADLETTER "no stream" MAXDELIVERIES 1 BACKOFF 60000 FACTOR 1.5'
+        assert visitor.post("set-rule", **of, options=options.lower().replace('"no', '"no')) == {"done": 1}
+        assert visitor.get("rules", **of)["rule"]["options"] == options
+        assert visitor.get("rules", key="orders")["groups"] == [
+            {"name": "billing", "rule": visitor.get("rules", **of)["rule"]}
+        ]
+        visitor.post("set-rule", **of, options="MAXPENDING 3 DEADLETTER dead")
+        assert visitor.get("rules", **of)["rule"]["values"] == {"deadletter": "dead", "maxpending": 3}
+        visitor.post("set-rule", key="orders", options="RETAIN LENGTH 100 ACKED EXPIRES until")
+        visitor.post("set-rule", key="orders", options="RETAIN AGE 3600000")
+        assert visitor.get("rules", key="orders")["rule"]["options"] == "RETAIN AGE 3600000"
+        assert visitor.get("rules", **of)["rule"]["options"] == "DEADLETTER dead MAXPENDING 3"
+        for wrong, reason in (
+            ("RETAIN", "RETAIN needs LENGTH, BYTES, AGE or ACKED"),
+            ("NOSUCH 1", "unknown option 'NOSUCH'"),
+            ('EXPIRES "x', "A quote in the options is not closed."),
+        ):
+            assert reason in visitor.post("set-rule", key="orders", options=wrong)["error"]
+        assert visitor.get("rules", key="orders")["rule"]["options"] == "RETAIN AGE 3600000"
+        client.set("dead", "no stream")
+        visitor.post("set-rule", **of, options="DEADLETTER dead MAXDELIVERIES 1")
+        client.xautoclaim("orders", "billing", "bob", 0)
+        rule = visitor.get("rules", **of)["rule"]
+        assert rule["error"].startswith("WRONGTYPE")
+        assert rule["figures"] == [["not moved", 3]]
+        visitor.post("set-rule", **of, options="")
+        visitor.post("set-rule", key="orders", options=" ")
+        assert client.keys("streamd:rules:*") == []
+
+
+def test_rules_of_the_configuration_are_shown_as_such(console: Any) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        client.config_set("group-rule", "* * MAXPENDING 3 ISOLATE 2")
+        with_group(client)
+        visitor.log_in()
+        of = {"key": "orders", "group": "billing"}
+        rule = visitor.get("rules", **of)["rule"]
+        assert (rule["options"], rule["is_default"]) == ("ISOLATE 2 MAXPENDING 3", True)
+        visitor.post("set-rule", **of, options="MAXPENDING 4")
+        rule = visitor.get("rules", **of)["rule"]
+        assert (rule["options"], rule["is_default"]) == ("MAXPENDING 4", False)
+
+
+def test_what_waits_is_shown_in_the_order_in_which_it_is_due(shared_console: Any) -> None:
+    client, visitor = shared_console
+    with client:
+        client.execute_command("STREAMD.STREAM", "SET", "later", "FEEDS", "jobs", "DUE", "at")
+        far_ms = 10**15
+        ids = [client.xadd("later", {"at": due, "job": 1}) for due in (far_ms + 2, "x", far_ms)]
+        visitor.log_in()
+        found = visitor.get("waiting", key="later", field="at")
+        assert [(each["id"], each["due_ms"]) for each in found["waiting"]] == [
+            (ids[2], far_ms), (ids[0], far_ms + 2), (ids[1], None),
+        ]  # fmt: skip
+        assert found["is_whole"]
+
+
+def test_dead_letters_are_shown_and_redriven(shared_console: Any) -> None:
+    client, visitor = shared_console
+    with client:
+        client.execute_command(
+            *["STREAMD.GROUP", "SET", "orders", "billing", "MAXDELIVERIES", "1", "DEADLETTER", "dead"]
+        )
+        ids = with_group(client)
+        client.xadd("dead", {"dlq.stream": "orders", "dlq.group": "other", "dlq.id": "1-1"})
+        client.execute_command("XNACK", "orders", "billing", "FATAL", "IDS", 1, ids[0])
+        client.xautoclaim("orders", "billing", "bob", 0)
+        visitor.log_in()
+        of = {"key": "orders", "group": "billing", "dead": "dead"}
+        letters = visitor.get("letters", **of)["letters"]
+        assert sorted((each["entry"], each["reason"], each["deliveries"]) for each in letters) == [
+            (ids[0], "fatal", "1"), (ids[1], "max-deliveries", "1"), (ids[2], "max-deliveries", "1"),
+        ]  # fmt: skip
+        assert visitor.get("rules", key="orders", group="billing")["dead_lettered"] == 3
+        one = next(each["id"] for each in letters if each["entry"] == ids[1])
+        assert visitor.post("redrive", **of, ids=[one]) == {"done": 1}
+        assert [each["message_id"] for each in client.xpending_range("orders", "billing", "-", "+", 9)] == [ids[1]]
+        client.xdel("orders", ids[0])
+        assert visitor.post("redrive", **of) == {"done": 1}
+        assert visitor.post("redrive", **of, adds=True) == {"done": 1}
+        assert client.xrevrange("orders", count=1)[0][1] == {"number": "0"}
+        assert client.xlen("dead") == 1, "that of another group"
+
+
+def test_rules_are_for_those_who_may(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        with_group(client)
+        visitor.log_in()
+        assert visitor.get("rules", key="orders")["may"] == {"set": False}
+        for name in ("set-rule", "redrive"):
+            assert (
+                "http-allow-writes" in visitor.post(name, key="orders", group="billing", dead="d", options="")["error"]
+            )
+        client.config_set("http-allow-writes", "yes")
+        client.acl_setuser("guest", enabled=True, nopass=True, keys=["orders"], commands=["+@read", "+@connection"])
+        visitor.log_in("guest", "x")
+        assert visitor.get("rules", key="orders", group="billing")["may"] == {"set": False, "redrive": False}
+        assert visitor.post("set-rule", key="orders", options="RETAIN LENGTH 1")["error"].startswith("NOPERM")
+        assert visitor.get("letters", key="orders", group="billing", dead="dead")["error"].startswith("NOPERM")

@@ -27,6 +27,7 @@ VIEWS = (
     "stream?db=0&key=orders%3A0",
     "group?db=0&key=orders%3A0&group=billing",
     "group?db=0&key=orders%3A0&group=billing&consumer=alice",
+    "stream?db=0&key=later",
     "keys?db=0",
     "overview",
     "clients",
@@ -83,6 +84,36 @@ def fill(client: redis.Redis, streams: int = 3, entries: int = 30) -> None:
             pipe.execute()
 
 
+def set_rules(client: redis.Redis) -> None:
+    """Rules of a stream and a group that `fill` has made, a dead letter, and `later`, where two entries wait."""
+    client.execute_command(
+        *["STREAMD.STREAM", "SET", "orders:0", "RETAIN", "LENGTH", "100000", "ACKED", "ATMOST", "604800000"]
+    )
+    client.execute_command(
+        *[
+            "STREAMD.GROUP",
+            "SET",
+            "orders:0",
+            "billing",
+            "MAXDELIVERIES",
+            "5",
+            "DEADLETTER",
+            "dead",
+            "BACKOFF",
+            "60000",
+            "FACTOR",
+            "2",
+            "JITTER",
+            "20",
+        ]
+    )
+    worst = client.xpending_range("orders:0", "billing", "-", "+", 1)[0]["message_id"]
+    client.execute_command("XNACK", "orders:0", "billing", "FATAL", "IDS", 1, worst)
+    client.execute_command(*["STREAMD.STREAM", "SET", "later", "FEEDS", "jobs", "DUE", "due"])
+    for due in (10**13, "never"):
+        client.xadd("later", {"due": due, "job": "a job that is to be done later " * 3})
+
+
 # --- Looks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +126,7 @@ def test_nothing_overlaps_and_everything_has_a_name_and_enough_contrast(
     fill(here.client)
     here.client.xadd("a-rather-long-name-of-a-stream:with:parts:" * 3, {"a": 1})
     here.client.set("config", "a string")
+    set_rules(here.client)
     page = here.open(width=width, is_dark=is_dark)
     for view in VIEWS:
         show(page, view)
@@ -287,6 +319,53 @@ def test_entries_are_claimed_and_acknowledged_and_a_consumer_is_removed(site: Ca
     assert page.complaints == []
 
 
+def test_rules_are_read_and_set_and_dead_letters_redriven(site: Callable[..., Site]) -> None:
+    here = site(http_allow_writes="yes")
+    fill(here.client, streams=1)
+    set_rules(here.client)
+    page = here.open("stream?db=0&key=orders%3A0")
+    button = "[...document.querySelectorAll('button')].find((each) => each.innerText === {!r})"
+
+    def press(text: str) -> None:
+        page.wait(f"{button.format(text)} && !{button.format(text)}.disabled && !{button.format(text)}.hidden")
+        page.js(f"{button.format(text)}.click()")
+
+    def said(text: str) -> None:
+        page.wait(f"document.querySelector('[aria-label=Rules]')?.innerText.includes({text!r})")
+
+    said("RETAIN LENGTH 100000 ACKED ATMOST 604800000")
+    page.wait("document.querySelector('[aria-label=\"Consumer groups\"]').innerText.includes('DEADLETTER dead')")
+    press("Set rule…")
+    page.wait("document.querySelector('dialog[open] input')?.value.startsWith('RETAIN LENGTH')")
+    page.js("document.querySelector('dialog input').value = 'RETAIN LENGTH 7'")
+    press("Set")
+    eventually(lambda: here.client.xlen("orders:0") == 7, DEADLINE_S)
+    said("RETAIN LENGTH 7")
+    page.wait("!document.querySelector('dialog')")
+    press("Set rule…")
+    page.wait("document.querySelector('dialog[open] input')")
+    page.js("document.querySelector('dialog input').value = ''")
+    press("Set")
+    said("The stream has no rule.")
+    page.go("#/group?db=0&key=orders%3A0&group=billing")
+    said("MAXDELIVERIES 5")
+    page.wait("document.querySelector('[aria-label=\"Pending entries\"]').innerText.match(/[0-9] s|min/)")
+    page.wait("document.querySelector('[aria-label=\"Dead letters\"]').innerText.includes('fatal')")
+    press("Redrive all…")
+    page.wait("document.querySelector('dialog[open] input')")
+    page.js("document.querySelector('dialog input').click()")
+    press("Redrive")
+    eventually(lambda: here.client.xlen("dead") == 0, DEADLINE_S)
+    page.go("#/stream?db=0&key=later")
+    page.wait("document.querySelectorAll('[aria-label=Waiting] .body .row').length === 2")
+    assert "never: not a number" in page.js("document.querySelector('[aria-label=Waiting]').innerText")
+    here.client.config_set("http-allow-writes", "no")
+    page.go("#/group?db=0&key=orders%3A0&group=billing")
+    said("MAXDELIVERIES 5")
+    page.wait(f"{button.format('Set rule…')} === undefined || {button.format('Set rule…')}.hidden")
+    assert page.complaints == []
+
+
 def test_looking_again_takes_the_focus_from_nothing(site: Callable[..., Site]) -> None:
     here = site(http_allow_writes="yes")
     fill(here.client, streams=1)
@@ -309,7 +388,7 @@ def test_a_consumer_that_has_gone_cannot_be_removed(site: Callable[..., Site]) -
     page = here.open("group?db=0&key=orders%3A0&group=billing")
     page.wait("window.kept = document.querySelector('[aria-label=\"Remove the consumer bob\"]')")
     here.client.xgroup_delconsumer("orders:0", "billing", "bob")
-    page.wait("document.querySelectorAll('[aria-label=Consumers] .body .row').length === 1")
+    page.wait("document.querySelectorAll('[aria-label=Consumers] .body .row:not([hidden])').length === 1")
     page.js("window.kept.click()")
     page.wait("document.body.innerText.includes('It is gone.')")
     assert page.complaints == []

@@ -4,6 +4,7 @@ import {Refused, post} from "./api.js";
 import {amount, ask, count, duration, facts, h, notify} from "./dom.js";
 import {showEntry} from "./entries.js";
 import {decode, encode, label, text} from "./names.js";
+import {groupRules} from "./rules.js";
 import {Table} from "./table.js";
 
 const OFTEN = 5;
@@ -16,6 +17,7 @@ export function group(place, main) {
     const consumerPath = (of) => `#/group?${path}&consumer=${encode(of)}`;
     const given = place.parameters.get("consumer");
     const valueOf = (of) => `=${encode(of)}`;      // of the choice: a name may be empty
+    const rules = groupRules(place, db, key, name);
     let may = {}, consumers = [], next = null;
 
     const people = place.keep(new Table({
@@ -41,6 +43,7 @@ export function group(place, main) {
             {id: "idle", title: "Idle", hint: "Since it was delivered last", value: (row) => row.idle_ms, cell: (row) => duration(row.idle_ms / 1000), width: 84, weight: 9},
             {id: "deliveries", title: "Deliveries", value: (row) => row.deliveries, hint: `More than ${OFTEN} are many: is there something wrong with the entry?`,
                 cell: (row) => row.deliveries > OFTEN ? h("strong", {class: "bad"}, count(row.deliveries)) : count(row.deliveries), width: 104, weight: 7},
+            {id: "retry", title: "Retry in", hint: "By the back-off of the rule; about, if it has JITTER", cell: (row) => duration(rules.retry(row)), width: 90, weight: 4},
         ],
     }));
     const figures = h("div", {});
@@ -61,7 +64,7 @@ export function group(place, main) {
         h("div", {class: "title"}, h("h1", {}, label(name))), figures,
         h("section", {"aria-label": "Consumers"}, h("h2", {}, "Consumers"), people.element, more),
         h("section", {"aria-label": "Pending entries"}, h("div", {class: "title"}, h("h2", {}, "Pending"),
-            h("div", {class: "tools"}, acknowledge, claim, claimAll, owner, h("label", {class: "inline"}, "idle ≥", idle, "s"), first, further)), waiting.element));
+            h("div", {class: "tools"}, acknowledge, claim, claimAll, owner, h("label", {class: "inline"}, "idle ≥", idle, "s"), first, further)), waiting.element), ...rules.parts);
 
     async function look() {
         const found = await place.get(`group?${path}`);

@@ -5,6 +5,7 @@ import {Chart, History} from "./chart.js";
 import {amount, ask, bytes, clock, count, duration, facts, h, notify, rate, short, timeOf} from "./dom.js";
 import {entryPages} from "./entries.js";
 import {decode, encode, label, text} from "./names.js";
+import {streamRules} from "./rules.js";
 import {Table} from "./table.js";
 
 const LINES = 6;
@@ -12,6 +13,7 @@ const LINES = 6;
 export function stream(place, main) {
     const {db} = place, raw = place.parameters.get("key") ?? "", key = decode(raw);
     const history = History.of(`stream ${db} ${raw}`);
+    const rules = streamRules(place, db, key);
     const groupPath = (name) => `#/group?db=${db}&key=${raw}&group=${encode(name)}`;
     const table = place.keep(new Table({
         label: "Consumer groups", id: (row) => encode(row.name), sort: "lag", most: 8, empty: "No group reads this stream.",
@@ -25,6 +27,7 @@ export function stream(place, main) {
             {id: "pending", title: "Pending", hint: "Delivered and not acknowledged", value: (row) => row.pending, cell: (row) => count(row.pending), width: 90, weight: 7},
             {id: "oldest", title: "Oldest", hint: "Age of the oldest pending entry", value: (row) => row.oldest_s, cell: (row) => row.pending ? duration(row.oldest_s) : "–", width: 84, weight: 4},
             {id: "consumers", title: "Consumers", value: (row) => row.consumers, cell: (row) => count(row.consumers), width: 100, weight: 5},
+            {id: "rule", title: "Rule", isText: true, hint: "See the page of the group", width: 110, weight: 3, cell: (row) => h("span", {class: "mono"}, text(row.rule))},
             {id: "last", title: "Last delivered", isText: true, width: 175, weight: 1, cell: (row) => h("span", {class: "mono"}, row.last_delivered)},
         ],
     }));
@@ -41,7 +44,7 @@ export function stream(place, main) {
         h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, label(key))),
         h("div", {class: "title"}, h("h1", {}, label(key)), h("div", {class: "tools"}, trim)),
         figures, h("div", {class: "charts"}, rates.element, lags.element),
-        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element, more), archives,
+        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element, more), ...rules.parts, archives,
         entryPages(place, db, key));
 
     async function begin() {
@@ -64,6 +67,7 @@ export function stream(place, main) {
         for (const group of found.groups) {
             group.rate = history.rate(`read ${encode(group.name)}`, group.read, time);
             values[`lag ${label(group.name)}`] = group.lag;
+            group.rule = rules.ruleOf(group.name);
         }
         history.add(time, values);
         length = found.length;
