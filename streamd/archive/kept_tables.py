@@ -25,7 +25,7 @@ import click
 from streamd.archive.archive_errors import TableError
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for, replace_at
-from streamd.archive.open_format import PLAIN_NAME, ArchiveTable, TableConfig
+from streamd.archive.open_format import PLAIN_NAME, ArchiveTable, TableConfig, rejects_of
 from streamd.archive.published_columns import grown
 from streamd.archive.published_files import TableFiles, files_of
 from streamd.archive.store import ObjectPath, Place, files_in
@@ -227,7 +227,7 @@ def described_as(config: TableConfig) -> bytes:
 
 
 def drop_table(layout: Layout, format: str, name: str | None = None, *, disk: Disk | None = None) -> None:
-    """Keep a table no longer, and remove it, or what a drop that ended midway has left of it.
+    """Keep a table no longer, and remove it with its rejects, or what a drop that ended midway has left of it.
 
     name  of the table; None: the plain one of the format
     Raises TableError when there is none, or it is out of reach: then it is not kept, and to be dropped again.
@@ -235,7 +235,11 @@ def drop_table(layout: Layout, format: str, name: str | None = None, *, disk: Di
     layout.check()
     disk = disk or disk_for(layout.root)
     with alone(layout):
-        finish_drop(layout, replace(find_described(layout, format, name), is_dropped=True), disk)
+        chosen = find_described(layout, format, name)
+        for each in described(layout):
+            if (each.format, each.name, each.rows) == (format, rejects_of(chosen.name), "rejects"):
+                finish_drop(layout, replace(each, is_dropped=True), disk)
+        finish_drop(layout, replace(chosen, is_dropped=True), disk)
 
 
 def find_described(layout: Layout, format: str, name: str | None) -> TableConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from streamd.archive.archive_errors import TableError
@@ -26,6 +26,7 @@ __all__ = [
     "id_bounds",
     "mark_of",
     "ms_bounds",
+    "rejects_of",
 ]
 
 PLAIN_NAME = "streamd.archive"
@@ -43,6 +44,7 @@ class TableConfig:
     schema      the columns for fields of entries; None: the plain table, which names the archive's files in place
     prefix      before the names of the other columns of a typed table (published_columns.py)
     streams     whose entries a typed table has, together with those that match `pattern`; neither is given: all
+    rows        of a typed table: `all`; those that `fit` the schema; or `rejects`, the others, with the reason
     id          identifies this very table, so that another one of its name is not mistaken for it
     is_dropped  it is being removed
     """
@@ -55,6 +57,7 @@ class TableConfig:
     prefix: str = ""
     streams: tuple[str, ...] = ()
     pattern: str | None = None
+    rows: str = "all"
     id: str = field(default="", compare=False)
     is_dropped: bool = field(default=False, compare=False)
 
@@ -75,7 +78,12 @@ class TableConfig:
     @property
     def definition(self) -> dict[str, Any]:
         """What decides what the table holds."""
-        return {"schema": self.schema, "prefix": self.prefix, "streams": list(self.streams), "pattern": self.pattern}
+        found = {"schema": self.schema, "prefix": self.prefix, "streams": list(self.streams), "pattern": self.pattern}
+        return found if self.rows == "all" else {**found, "rows": self.rows}
+
+    def with_rejects(self) -> tuple[TableConfig, TableConfig]:
+        """This table without the rows that do not fit, and the one that has them."""
+        return replace(self, rows="fit"), replace(self, name=rejects_of(self.name), rows="rejects")
 
     def covers(self, stream: str) -> bool:
         """Whether it has the entries of a stream."""
@@ -86,6 +94,11 @@ class TableConfig:
 
     def __str__(self) -> str:
         return f"{self.format} table" if self.schema is None else f"{self.format} table {self.name}"
+
+
+def rejects_of(name: str) -> str:
+    """The name of the table of rejects."""
+    return f"{name}_rejects"
 
 
 class ArchiveTable(Protocol):

@@ -216,15 +216,19 @@ def hash_of(path: Place) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def open_parquet(path: Place) -> pq.ParquetFile:
+    """Open any Parquet file. An object is read in few requests, each for what neighbouring columns need together."""
+    source = ObjectReader(path) if isinstance(path, ObjectPath) else path
+    return pq.ParquetFile(source, pre_buffer=source is not path)
+
+
 def open_file(root: Place, record: FileRecord) -> pq.ParquetFile:
     """Open a file of the archive; raises CorruptArchiveError when it is missing or differs from its manifest."""
     path = root / record.path
     try:
         if path.stat().st_size != record.size:
             raise CorruptArchiveError(f"{path} has {path.stat().st_size} bytes; its manifest says {record.size}")
-        # An object is read in few requests, each for what neighbouring columns need together.
-        source = ObjectReader(path) if isinstance(path, ObjectPath) else path
-        file = pq.ParquetFile(source, pre_buffer=source is not path)
+        file = open_parquet(path)
     except FileNotFoundError:
         raise MissingFileError(f"{path} is missing; a manifest names it") from None
     except pa.ArrowInvalid as error:

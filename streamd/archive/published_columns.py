@@ -3,6 +3,8 @@
     plain   id, ms, seq, time, stream, fields, date
     typed   id, ms, seq, time, stream, date, and a column for each field that the schema names
 
+    rejects id, ms, seq, time, stream, date, reason, entry (as JSON): of a typed table, what does not fit its columns
+
 `stream` and `date` are partitions: the files do not repeat them. What fills the column of a field is decided where it is for
 a user's schema in Spark (arrow/rows.pyx): of several fields with one name the last one counts, a missing field is null, and
 so is a value that does not fit; then the whole entry, as JSON, is in the column `_corrupt_record` if the schema has one.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,7 +22,8 @@ from streamd.archive.open_format import TableConfig
 from streamd.archive.parquet import file_schema
 from streamd.arrow.ddl import FieldColumn, parse_columns
 from streamd.arrow.entry_table import METADATA_NAMES, Column, TableLayout, default_table
-from streamd.client.client_errors import OptionError
+from streamd.arrow.recast import RowCaster
+from streamd.client.client_errors import MalformedError, OptionError
 
 __all__ = [
     "CORRUPT",
@@ -112,12 +116,54 @@ def typed_layout(config: TableConfig) -> TableLayout:
     columns += [Column(CORRUPT, "corrupt", "string") if each.name == CORRUPT else each.column for each in fields]
     kinds = [*plain.schema.types, *(each.arrow for each in fields)]
     names = [each.name for each in columns]
-    return TableLayout(tuple(columns), "PERMISSIVE", pa.schema(list(zip(names, kinds, strict=True))))
+    mode = "PERMISSIVE" if config.rows == "all" else "DROPMALFORMED"
+    return TableLayout(tuple(columns), mode, pa.schema(list(zip(names, kinds, strict=True))))
+
+
+def rejects_layout(config: TableConfig) -> TableLayout:
+    """As `typed_layout`, and in one more column, the last one, the whole entry where it does not fit."""
+    made = typed_layout(config)
+    column = Column(" rejected", "corrupt", "string")
+    kept = [each for each in made.columns if each.source != "corrupt"]
+    schema = pa.schema([*(made.schema.field(each.name) for each in kept), pa.field(column.name, pa.string())])
+    return TableLayout((*kept, column), "PERMISSIVE", schema)
+
+
+class RejectsCaster:
+    """Lossless rows in, the rows of a table of rejects out."""
+
+    def __init__(self, config: TableConfig, stream: bytes, shown: str) -> None:
+        self._layout = rejects_layout(config)
+        self._stream = stream
+        self._shown = shown
+        self._schema = stored_schema(config)
+        self._caster = RowCaster(self._layout, stream)
+
+    def cast(self, ids: pa.Array, fields: pa.Array) -> pa.RecordBatch:
+        rows = self._caster.cast(ids, fields)
+        entries = rows.column(rows.num_columns - 1)
+        chosen = pa.array([at for at, is_fit in enumerate(entries.is_null().to_pylist()) if not is_fit], pa.int64())
+        reasons = [self._reason(ids.slice(at, 1), fields.slice(at, 1)) for at in chosen.to_pylist()]
+        kept = [rows.column(at).take(chosen) for at in range(len(KEPT))]
+        return pa.RecordBatch.from_arrays(
+            [*kept, pa.array(reasons, pa.string()), entries.take(chosen)], schema=self._schema
+        )
+
+    def _reason(self, entry_id: pa.Array, fields: pa.Array) -> str:
+        strict = RowCaster(replace(self._layout, mode="FAILFAST"), self._stream)
+        try:
+            strict.cast(entry_id, fields)
+        except MalformedError as error:
+            return str(error).removeprefix(f"entry {entry_id[0]} of stream {self._shown}: ")
+        return "it does not fit"
 
 
 def stored_schema(config: TableConfig) -> pa.Schema:
     """What is in the files of a typed table, in the types of its format: Iceberg has no integers of 8 and 16 bits."""
     found = typed_layout(config).schema
+    if config.rows == "rejects":
+        kept = list(found)[: len(KEPT)]
+        return pa.schema([*kept, pa.field("reason", pa.string()), pa.field("entry", pa.string())])
     if config.format != "iceberg":
         return found
     small = (pa.int8(), pa.int16())

@@ -34,8 +34,8 @@ from streamd.archive.layout import Layout, folder_name
 from streamd.archive.manifest import FileRecord
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.open_format import TableConfig
-from streamd.archive.parquet import COMPRESSION_LEVEL, ENCODINGS, ROW_GROUP, read_rows
-from streamd.archive.published_columns import readable, stored_schema, typed_layout
+from streamd.archive.parquet import COMPRESSION_LEVEL, ENCODINGS, ROW_GROUP, open_parquet, read_rows
+from streamd.archive.published_columns import RejectsCaster, readable, stored_schema, typed_layout
 from streamd.archive.staging_folder import staged
 from streamd.archive.store import Place, files_below
 from streamd.arrow.recast import RowCaster
@@ -108,6 +108,8 @@ class DerivedFiles(TableFiles):
         self._table = typed_layout(config)
         self._stored = stored_schema(config)
         about = f"{REVISION}\n{config.format}\n{config.prefix}\n{config.schema}\n{config.id}"
+        if config.rows != "all":
+            about += f"\n{config.rows}"
         self.revision = f".{hashlib.sha256(about.encode()).hexdigest()[:8]}.parquet"
 
     def path_of(self, source: str) -> str:
@@ -131,7 +133,11 @@ class DerivedFiles(TableFiles):
                 except FileNotFoundError:
                     continue  # somebody has cleaned up
             self._disk.sync_directory(target.parent)
-            return replace(source, path=path, size=target.stat().st_size, row_groups=(), sha256="")
+            made = replace(source, path=path, size=target.stat().st_size, row_groups=(), sha256="")
+            if self._config.rows == "all":
+                return made
+            with open_parquet(target) as file:
+                return replace(made, rows=file.metadata.num_rows)
         raise FileNotFoundError(2, "it was removed again and again while it was written", str(target))
 
     def _write(self, stream: str, source: FileRecord, target: Place) -> None:
@@ -146,7 +152,10 @@ class DerivedFiles(TableFiles):
             self._disk.publish(temporary, target)
 
     def _rows(self, stream: str, source: FileRecord) -> Iterator[pa.RecordBatch]:
-        caster = RowCaster(self._table, stream_key(stream))
+        key = stream_key(stream)
+        caster: RowCaster | RejectsCaster = RowCaster(self._table, key)
+        if self._config.rows == "rejects":
+            caster = RejectsCaster(self._config, key, key.decode(errors="backslashreplace"))
         for batch in read_rows(self._layout.root, source, 0, MAX_ID, ("id", "fields")):
             yield readable(caster.cast(batch.column("id"), batch.column("fields"))).cast(self._stored)
             self._progress(batch.num_rows)
@@ -196,7 +205,7 @@ def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
         if sum(each.num_rows for each in waiting) >= ROW_GROUP:
             yield pa.Table.from_batches(waiting, schema)
             waiting = []
-    if waiting:
+    if any(each.num_rows for each in waiting):
         yield pa.Table.from_batches(waiting, schema)
 
 

@@ -1,4 +1,4 @@
-"""`streamd archive run | status | verify | restore | delete | publish`."""
+"""`streamd archive run | status | verify | restore | delete | publish | schema`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from streamd.cli.archive_publish import publish
 from streamd.cli.archive_run import run
+from streamd.cli.archive_schema import schema
 from streamd.cli.archive_words import duration_option, positive_duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
@@ -27,6 +28,7 @@ def group() -> None:
 
 group.add_command(run)
 group.add_command(publish)
+group.add_command(schema)
 
 
 # --- status ---------------------------------------------------------------------------------------------------------------

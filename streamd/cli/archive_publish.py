@@ -34,6 +34,10 @@ __all__ = ["publish"]
     help="With --schema: prefix of id, ms, seq, time, stream and date, if fields have these names.",
 )  # fmt: skip
 @click.option(
+    "--rejects", is_flag=True,
+    help="With --schema: move entries that do not fit to the table NAME_rejects, with the reason.  [default: values that do not fit are null]",
+)  # fmt: skip
+@click.option(
     "--name", metavar="NAMESPACE.TABLE",
     help="Name of the table.  [default: streamd.archive; with --schema: streamd.typed]",
 )  # fmt: skip
@@ -54,6 +58,7 @@ def publish(
     streams: tuple[str, ...],
     pattern: str | None,
     prefix: str | None,
+    rejects: bool,
     name: str | None,
     catalog: str | None,
     properties: tuple[str, ...],
@@ -63,9 +68,9 @@ def publish(
     """Keep the archive at PATH as an Iceberg or Delta table, too, which each later run and deletion brings up to date."""
     if form == "delta" and (catalog or properties):
         raise click.UsageError("--catalog and --property require Iceberg: a Delta table has no catalog")
-    if schema is None and (streams or pattern or prefix):
+    if schema is None and (streams or pattern or prefix or rejects):
         raise click.UsageError(
-            "--stream, --pattern and --metadata-prefix need --schema: without it, a table has all streams"
+            "--stream, --pattern, --metadata-prefix and --rejects need --schema: without it, a table has all entries"
         )
     if name is not None and not re.fullmatch(r"\w+(\.\w+)+", name):
         raise click.UsageError("--name must have the form namespace.table")
@@ -94,8 +99,9 @@ def publish(
             streams=streams,
             pattern=pattern,
         )
-        with bar(config.name, None, unit="entries", is_wanted=not as_json) as progress:
-            found = publishing.publish(layout, config, progress=progress)
+        for each in config.with_rejects() if rejects else (config,):
+            with bar(each.name, None, unit="entries", is_wanted=not as_json) as progress:
+                found = publishing.publish(layout, each, progress=progress)
     for stream in sorted(set(streams).difference(found)):
         say(f"{in_one_line(stream)} is not archived yet", err=True)
     if as_json:
