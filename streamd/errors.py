@@ -35,6 +35,7 @@ a test compares this list with the tree:
     settings       config, kinds
     spark          spark_errors, source: offsets, planner
     transfer       move_error, partitions
+    worker         job, running
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """

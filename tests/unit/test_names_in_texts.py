@@ -41,6 +41,8 @@ ELSEWHERE = {
         "redis_noproc",
     ),  # what streamd stands in for
     "Trigger.AvailableNow",  # Spark's, in Scala
+    "DATA_SOURCE_NOT_FOUND",  # an error of Spark
+    "typeWidening",  # a feature of Delta tables
 }
 
 
