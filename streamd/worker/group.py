@@ -32,6 +32,9 @@ PAGE = 100
 UNOWNED = -1
 """The idle time of an entry that was given back, as XPENDING has it."""
 
+TOLERANCE_MS = 50
+"""How much less an entry may have been idle that is known to be with this consumer."""
+
 GIVEN_BACK_MS = 1000
 """How soon a job is tried again that failed and has no back-off."""
 
@@ -261,6 +264,18 @@ class Group:
         await self._client.xclaim(
             self.stream, self.name, self.consumer, 0, ids, idle=self._lease_ms, justid=True, **options
         )
+
+    async def leave_waiting(self, waiting: Waiting, left_ms: int) -> None:
+        """Let others claim an entry when its back-off is over, though it is with this consumer, which will not be there.
+
+        left_ms  until then
+        """
+        if waiting.least_ms < self._lease_ms:
+            idle_ms = waiting.least_ms - left_ms
+            await self._client.xclaim(
+                self.stream, self.name, self.consumer, max(idle_ms - TOLERANCE_MS, 0), [waiting.id],
+                idle=self._lease_ms - left_ms, justid=True,
+            )  # fmt: skip
 
     async def _move(self, entry_id: str, least_ms: int, reason: str) -> bool:
         try:

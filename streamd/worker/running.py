@@ -50,6 +50,9 @@ PAUSE_S = 0.1
 MOST_PAUSE_S = 1.0
 LOOK_AT_CLOCK_S = 10.0
 
+LOOK_S = 3.0
+"""How often a worker looks for what others have left, at least."""
+
 SLACK_S = 0.005
 """Times of servers are whole milliseconds."""
 
@@ -199,8 +202,11 @@ class Worker:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self._failure is not None:
             raise self._failure
-        if self._is_own_name:
-            with suppress(RedisError, OSError):
+        with suppress(RedisError, OSError):
+            for retry in self._retries:
+                left_s = max(retry.due - time.monotonic(), 0)
+                await self._group.leave_waiting(retry.waiting, round(left_s * 1000))
+            if self._is_own_name:
                 await self._group.leave()
 
     async def _guard(self, part: Awaitable[None]) -> None:
@@ -265,7 +271,7 @@ class Worker:
         while self._has_room and now >= self._next_look and not self._has_suspect:
             found = await self._group.look(self._held)
             if found is None or found.is_new:
-                self._next_look = now + self._lease_s / 4
+                self._next_look = now + min(self._lease_s / 4, LOOK_S)
             if found is not None:
                 self._begin(found.job, is_suspect=not found.is_new and found.job.deliveries > 1)
         if self._has_room:

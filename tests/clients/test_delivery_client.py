@@ -71,6 +71,9 @@ def test_the_rules_of_a_group(client: Any, ask: Ask) -> None:
         rules.unset("back_off")
     assert ask(rules.unset())
     assert ask(rules.get()) == {}
+    more = {"keyed": "account", "held": 5, "isolate": 2, "max_pending": 9, "consumer_pending": 3, "consumer_ttl": 60.0}
+    assert ask(rules.set(**more))
+    assert ask(rules.get()) == more
 
 
 def test_the_rules_of_a_stream(client: Any, ask: Ask) -> None:
@@ -136,7 +139,7 @@ def test_a_redis_refuses_them(redis_server: Server) -> None:
 
 def test_there_is_a_name_for_every_option() -> None:
     own = {option.name.encode(): option for _, option in options_of(GroupRule).values()}
-    assert {word.encode() for word, *_ in GROUP_OPTIONS.values()} >= set(own)
+    assert {word.encode() for word, *_ in GROUP_OPTIONS.values()} == set(own)
     in_streams = {option.name: option for _, option in options_of(StreamRule).values()}
     named = {word: write for word, write, _ in (*STREAM_OPTIONS.values(), *RETAIN_OPTIONS.values())}
     assert set(named) == set(in_streams)

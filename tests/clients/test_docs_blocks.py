@@ -201,6 +201,7 @@ def test_ten_lines_for_each_job(streamd_server: Server, store: redis.Redis, tmp_
             block("docs/delivery.md", "workers.set(max_deliveries=1,"),
             block("docs/delivery.md", "later.set(feeds"),
             block("docs/delivery.md", "later.set(unique"),
+            block("docs/delivery.md", "workers.set(keyed="),
             block("docs/delivery.md", "for key, job in"),
             block("docs/delivery.md", "jobs.set(retain="),
         )

@@ -373,6 +373,40 @@ def test_the_back_off_is_that_of_the_server(place: Place) -> None:
     asyncio.run(main())
 
 
+def test_jobs_with_the_same_key_are_handled_one_after_another(place: Place) -> None:
+    """Also those that fail, and are tried again, and those of a worker that is stopped in the middle."""
+
+    async def main() -> None:
+        async with place.async_client() as client:
+            done: dict[str, list[int]] = {key: [] for key in "abc"}
+            now: Counter[str] = Counter()
+
+            async def handle(job: Job) -> None:
+                key, number = job.fields["key"], int(job.fields["n"])
+                now[key] += 1
+                assert now[key] == 1
+                await asyncio.sleep(0)
+                now[key] -= 1
+                if number % 4 == 0 and job.deliveries == 1:
+                    raise ValueError("again")
+                done[key].append(number)
+
+            rules = group(client, JOBS, "workers")
+            await rules.set(keyed="key", max_deliveries=9, dead_letter=DEAD, backoff=0.05)
+            for number in range(20):
+                for key in done:
+                    await client.xadd(JOBS, {"key": key, "n": number})
+            first, second = (Worker(client, JOBS, "workers", handle, concurrency=4) for _ in range(2))
+            async with working(second):
+                async with working(first):
+                    await until(lambda: first.counts.handled >= 10)
+                await until(lambda: is_done(client))
+            assert done == {key: list(range(20)) for key in done}
+            assert first.counts.failed + second.counts.failed == 15
+
+    asyncio.run(main())
+
+
 # --- Workers that end ----------------------------------------------------------------------------------------------------
 
 
@@ -513,6 +547,30 @@ def test_a_job_that_does_not_end_in_time_is_left_to_others_at_once(place: Place,
             async with working(Worker(client, JOBS, "workers", handle, lease=300)):
                 await until(lambda: is_done(client))
             assert seen == [1, 2]
+
+    asyncio.run(main())
+
+
+@EVERYWHERE
+def test_a_job_that_waits_for_its_retry_is_left_to_others_by_then(place: Place) -> None:
+    async def main() -> None:
+        async with place.async_client() as client:
+            seen: list[tuple[int, float]] = []
+
+            async def handle(job: Job) -> None:
+                seen.append((job.deliveries, time.monotonic()))
+                if len(seen) == 1:
+                    raise ValueError("again")
+
+            rule = Rule(backoff=2)
+            first = Worker(client, JOBS, "workers", handle, rule=rule, lease=100)
+            async with working(first):
+                await add(client, 1)
+                await until(lambda: first.counts.failed == 1 and not first.jobs)
+            async with working(Worker(client, JOBS, "workers", handle, rule=rule, lease=100)):
+                await until(lambda: is_done(client))
+            assert [deliveries for deliveries, _ in seen] == [1, 2]
+            assert seen[1][1] - seen[0][1] >= 2
 
     asyncio.run(main())
 
