@@ -109,3 +109,12 @@ def test_a_group_that_holds_retention(server: Server, client: redis.Redis) -> No
     set_rule(client, said)
     assert "retention-held" not in kinds(examine(server, LOW))
     assert "retention-held" not in kinds(examine(server))
+
+
+def test_a_group_that_is_ordered_by_key_gets_a_limit(server: Server, client: redis.Redis) -> None:
+    deliver(client)
+    set_rule(client, "STREAMD.GROUP SET orders billing KEYED account")
+    finding = the("keyed-without-limit", examine(server))
+    assert finding.subject == "stream orders, group billing"
+    fix(server, finding)
+    assert "keyed-without-limit" not in kinds(examine(server))

@@ -252,3 +252,19 @@ def test_a_replica_follows_its_lines_when_it_becomes_the_primary(server: Embedde
         replica.replicaof("NO", "ONE")
         eventually(lambda: replica.xlen("log:a") == 3)
         assert client.xlen("log:a") == 10
+
+
+def test_lines_order_groups_by_key_and_replace_entries_that_wait(server: EmbeddedServer) -> None:
+    client = server.client(decode_responses=True)
+    client.config_set("group-rule", "keyed:* * KEYED account")
+    client.config_set("stream-rule", "unique:* FEEDS jobs:due DUE due UNIQUE user")
+    for account in (1, 1, 2):
+        client.xadd("keyed:a", {"account": account})
+    client.xgroup_create("keyed:a", "g", "0")
+    first = client.xreadgroup("g", "c", {"keyed:a": ">"}, count=10)
+    assert "'account': '1'" in repr(first)
+    assert client.xpending("keyed:a", "g")["pending"] == 3
+    assert repr(first).count("account") == 2, "the second entry of the first account waits"
+    for number in (1, 2):
+        client.xadd("unique:a", {"due": 10**13, "user": 7, "n": number})
+    assert [fields["n"] for _, fields in client.xrange("unique:a")] == ["2"]

@@ -100,6 +100,12 @@ cdef class StreamRules(Capability):
         """What was done with times since the server started, for all streams."""
         return all_progress(self.host.dispatcher.context).sums()
 
+    def apply_settings(self):
+        if self.version != self.defaults.version:
+            self.is_stale = True
+            self.follow_keys()
+            self.schedule()
+
     # --- Which streams have rules -------------------------------------------------------------------------------------
 
     cdef int find_new(self) except -1:
