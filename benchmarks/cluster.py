@@ -1,10 +1,11 @@
-"""Gossip: what the bus of a cluster costs a node, by the number of nodes.
+"""What the bus of a cluster costs a node, by the number of nodes: gossip, and messages of PUBLISH.
 
     python -m benchmarks.cluster [--nodes 10,100,1000] [--seconds 60] [--timeout 15000] [--seed 1]
 
 One core (streamd.cluster.bus) runs in virtual time among peers that are played: each answers its PING at once, and sends it one as often as
 it is sent one, all with a tenth of the nodes as gossip. Half of the nodes are primaries with slots, each has a replica; nothing fails. The
-table has what the node sends per second, and the time of the processor for receiving, deciding and sending; sockets are not in it.
+first table has what the node sends per second, and the time of the processor for receiving, deciding and sending; sockets are not in it. The
+second one has the same for one message of 100 bytes on a channel of four: at the node that a client has sent it to, and at any other.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from streamd.cluster.bus.packets import (
 )
 from streamd.cluster.bus.slots import SLOT_COUNT
 
+MESSAGE = b"news", b"x" * 100
+MESSAGES = 2000
 START_MS = 1_800_000_000_000
 TICK_MS = 100
 
@@ -64,6 +67,25 @@ class Crowd:
             self.core_s += time.process_time() - begin
             for action in taken:
                 self.act(action)
+
+    def publish(self) -> tuple[float, int, float, float]:
+        """Of a message: packets, bytes of each, the time at its node, and at another one, in seconds."""
+        packets: list[bytes] = []
+        begin = time.process_time()
+        for _ in range(MESSAGES):
+            self.core.publish(*MESSAGE, is_sharded=False)
+            packets = [action.packet for action in self.core.take_actions() if isinstance(action, actions.Send)]
+        sender_s = time.process_time() - begin
+        peer, own_id = self.peers[0], self.core.state.myself.id
+        arriving = packets[0].replace(own_id, peer.id)
+        begin = time.process_time()
+        delivered = 0
+        for _ in range(MESSAGES):
+            self.core.receive(self.inbound[peer.id], arriving, self.now_ms)
+            delivered += sum(isinstance(action, actions.Deliver) for action in self.core.take_actions())
+        if delivered != MESSAGES:
+            raise SystemExit(f"{delivered} of {MESSAGES} messages have arrived")
+        return len(packets), len(arriving), sender_s / MESSAGES, (time.process_time() - begin) / MESSAGES
 
     def act(self, action: actions.Action) -> None:
         if isinstance(action, actions.Connect):
@@ -114,9 +136,10 @@ def describe(count: int) -> bytes:
 @click.option("--timeout", default=15000, show_default=True, help="cluster-node-timeout in ms.")
 @click.option("--seed", default=1, show_default=True, help="Seed.")
 def main(nodes: str, seconds: float, timeout: int, seed: int) -> None:
-    """Measure what gossip costs a node of a cluster."""
+    """Measure what gossip and messages cost a node of a cluster."""
     click.echo(describe_machine(cluster_node_timeout=timeout, seed=seed))
     click.echo(f"{'nodes':>6} {'packets/s':>10} {'KiB/s':>8} {'bytes/packet':>13} {'CPU ms/s':>9}")
+    crowds = []
     for count in map(int, nodes.split(",")):
         crowd = Crowd(count, timeout, seed)
         crowd.run(timeout / 1000)  # until PINGs are spread
@@ -127,6 +150,11 @@ def main(nodes: str, seconds: float, timeout: int, seed: int) -> None:
             f"{count:6} {packets / seconds:10.1f} {sent / seconds / 1024:8.1f} {sent / packets:13.0f} "
             f"{crowd.core_s * 1000 / seconds:9.2f}"
         )
+        crowds.append((count, crowd))
+    click.echo(f"\n{'nodes':>6} {'packets':>10} {'bytes':>8} {'us, its node':>13} {'us, others':>11}")
+    for count, crowd in crowds:
+        packets, size, own_s, other_s = crowd.publish()
+        click.echo(f"{count:6} {packets:10} {size:8} {own_s * 1e6:13.1f} {other_s * 1e6:11.1f}")
 
 
 if __name__ == "__main__":
