@@ -328,6 +328,17 @@ def test_setid_back_delivers_nothing_twice_that_is_in_flight_or_waits(ctx: Handl
     assert read(ctx, consumer="d") == [4]
 
 
+def test_a_read_that_takes_much_over_keeps_the_order(ctx: HandlerContext) -> None:
+    run(ctx, "XTRIM", "s", "MAXLEN", 0)
+    for number in range(7, 1507):
+        run(ctx, "XADD", "s", f"{number}-0", "other", "a")
+    assert len(read(ctx)) == 1500
+    for number in (1507, 1508):
+        run(ctx, "XADD", "s", f"{number}-0", "k", "a")
+    run(ctx, "XGROUP", "SETID", "s", "g", 0)
+    assert read(ctx, consumer="d") == list(range(7, 1508))
+
+
 def test_setid_ahead_keeps_what_was_passed_over(ctx: HandlerContext) -> None:
     assert read(ctx, "COUNT", 2) == [1, 3]
     run(ctx, "XGROUP", "SETID", "s", "g", "$")

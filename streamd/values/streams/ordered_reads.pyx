@@ -83,6 +83,8 @@ cdef bint next_in_turn(Context ctx, RuledGroup ruled, StreamCursor *cursor) exce
     cdef KeyOrder order = ruled.order
     cdef uint64_t key
     while cursor_next(cursor):
+        if order.is_lost:           # by what was delivered since
+            follow_order(ruled.stream, group, order.field)
         if not find_key(cursor[0], order.field, &key):
             return True
         if is_beyond_all(group, cursor.id) or order.find(cursor.id) is NULL:
