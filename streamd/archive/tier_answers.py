@@ -76,6 +76,7 @@ class TierAnswers:
     def __init__(self, place: str, cache_bytes: int) -> None:
         self._place = place
         self._cache = RowGroupCache(cache_bytes)
+        self._opened: Layout | None = None
         self._id: str | None = None
         self._logs: dict[str, ManifestLog] = {}
         self._verdicts: dict[tuple[int, str], Verdict] = {}
@@ -112,7 +113,8 @@ class TierAnswers:
     # --- The archive -------------------------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
-        layout = Layout(self._place)
+        # Once: it has the connections to an object store.
+        layout = self._opened = self._opened or Layout(self._place)
         found = layout.id
         if found != self._id:
             self._cache.clear()

@@ -21,13 +21,17 @@ ARCHIVED = 300
 
 
 class Stage:
-    """A server that reads an archive, the archive, and a stream that is kept twice: archived and trimmed, and uncut."""
+    """A server that reads an archive, the archive, and a stream that is kept twice: archived and trimmed, and uncut.
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    place  URL of the archive, if it is not in the folder
+    """
+
+    def __init__(self, folder: Path, place: str = "", **settings: str) -> None:
         self.folder = folder
         self.archive = folder / "archive"
+        self.place = place or str(self.archive)
         directives = {
-            "stream-archive-dir": str(self.archive), "stream-archive-timeout": "60000", "enable-protected-configs": "yes",
+            "stream-archive-dir": self.place, "stream-archive-timeout": "60000", "enable-protected-configs": "yes",
             **settings,
         }  # fmt: skip
         self.server = start_streamd(folder, {name.replace("_", "-"): value for name, value in directives.items()})
@@ -58,7 +62,7 @@ class Stage:
     def archived(self, path: Path | None = None, *, key: str = KEY, **settings: Any) -> Any:
         """One run over the stream, of all that is in it."""
         made = ArchiveSettings(**{"hot_window_ms": 0, "trim_delay_ms": 0, **settings})
-        report = archive(str(path or self.archive), {"stream": key, "port": str(self.server.port)}, settings=made)
+        report = archive(str(path or self.place), {"stream": key, "port": str(self.server.port)}, settings=made)
         assert report.is_success, report
         return report.streams[0]
 
@@ -79,7 +83,7 @@ class Stage:
                     words = (entry / "cmdline").read_bytes().split(b"\0")
                 except OSError:
                     continue
-                if b"streamd.archive.tier_reader" in words and str(self.archive).encode() in words:
+                if b"streamd.archive.tier_reader" in words and self.place.encode() in words:
                     found.append(int(entry.name))
         return found
 
