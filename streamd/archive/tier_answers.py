@@ -117,19 +117,20 @@ class TierAnswers:
         layout = self._opened = self._opened or Layout(self._place)
         found = layout.id
         if found != self._id:
-            self._cache.clear()
-            self._logs.clear()
-            self._verdicts.clear()
+            self._forget()
             self._id = found
         return layout
 
+    def _forget(self) -> None:
+        """Drop what was read: it may be of another archive."""
+        self._cache.clear()
+        self._logs.clear()
+        self._verdicts.clear()
+
     def _read_log(self, layout: Layout, stream: str) -> ManifestLog:
         known = self._logs.get(stream)
-        if known is not None and known.last is not None and not is_unchanged(known, known.last):
-            # Manifests do not change: another copy of this archive has taken its place.
-            self._cache.clear()
-            self._logs.clear()
-            self._verdicts.clear()
+        if known is not None and known.last is not None and not is_unchanged(layout, known, known.last):
+            self._forget()
             known = None
         log = ManifestLog.read(layout, stream, known=known)
         self._logs[stream] = log
@@ -333,12 +334,18 @@ class Rows:
         )
 
 
-def is_unchanged(log: ManifestLog, last: Manifest) -> bool:
-    """Whether the last manifest that was read is still there, and the same; archivers never remove the last one."""
+def is_unchanged(layout: Layout, log: ManifestLog, last: Manifest) -> bool:
+    """Whether the last manifest that was read is still there, and the same.
+
+    Manifests do not change: if it is another one, another copy of the archive has taken its place. It is removed only when
+    checkpoints above it have summarized it. Raises CorruptArchiveError if it is missing without that.
+    """
     try:
         found = Manifest.from_bytes(log.path(last.sequence).read_bytes(), log.stream)
     except FileNotFoundError:
-        raise CorruptArchiveError(f"{log.path(last.sequence)} is missing") from None
+        if ManifestLog.read(layout, log.stream).sequence <= last.sequence:
+            raise CorruptArchiveError(f"{log.path(last.sequence)} is missing") from None
+        return False
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptArchiveError(f"{log.path(last.sequence)} is not a valid manifest here: {error}") from error
     return (found.run, found.token, found.high) == (last.run, last.token, last.high)

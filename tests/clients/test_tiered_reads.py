@@ -361,6 +361,17 @@ def test_an_archive_that_is_not_as_it_was_is_an_error(
         stage.close()
 
 
+def test_checkpoints_since_the_last_read(stage: Stage) -> None:
+    """The manifests that the reader knows are removed."""
+    stage.prepare()
+    stage.assert_whole()
+    for _ in range(4):
+        stage.add(5)
+        stage.archived(checkpoint_every=1)
+    assert not (stage.archive / "_manifest" / KEY / "000000000003.json").exists()
+    stage.assert_whole()
+
+
 def test_a_fork_that_was_archived_in_its_place_is_an_error(stage: Stage, tmp_path: Path) -> None:
     stage.prepare()
     stage.assert_whole()
