@@ -244,6 +244,7 @@ def test_a_replica_follows_its_lines_when_it_becomes_the_primary(server: Embedde
             client.xadd("log:a", {"f": number})
         deliver(client, "jobs:a")
         replica.replicaof("127.0.0.1", primary.port)
+        eventually(lambda: replica.info("replication")["master_link_status"] == "up")
         eventually(lambda: replica.xlen("log:a") == 9)
         client.xautoclaim("jobs:a", "g", "d", 0)
         client.xadd("log:a", {"f": 10})
