@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.servers import Server, eventually, python_environment, start_stream
 
 pytest.importorskip("pyspark", reason="archives are read here by streamd-server[spark]")
 
-from support.archives.runs import KEY, rows_of_history
+from support.archives.runs import KEY, archive_once, rows_of_history
 
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
@@ -234,6 +235,27 @@ def test_a_full_disk_is_an_error_until_there_is_space(
     assert found["last_run"]["success_ms"] >= found["last_run"]["error_ms"]
 
 
+@pytest.mark.parametrize("last", ["staged", "moved", "pending"])
+def test_an_archive_that_goes_during_a_run_is_not_trimmed_for(
+    store: redis.Redis, streamd_server: Server, tmp_path: Path, last: str
+) -> None:
+    path, away, options = tmp_path / "archive", tmp_path / "away", {"port": str(streamd_server.port)}
+    produced = add(store, KEY, 20)
+    archive_once(path, options)
+    produced += add(store, KEY, 30)
+
+    def take_away(step: str) -> None:
+        if step == last:
+            os.rename(path, away)
+
+    (report,) = archive_once(path, options, hook=take_away).streams
+    assert (report.status, store.xlen(KEY)) == ("failed", 30)
+    shutil.rmtree(path, ignore_errors=True)
+    os.rename(away, path)
+    assert archive_once(path, options).streams[0].rows == 30
+    assert_whole(path, streamd_server.port, produced)
+
+
 @pytest.mark.parametrize("place", ["an empty folder", "another archive"])
 def test_no_other_archive_takes_the_place_of_one_that_is_gone(
     store: redis.Redis, streamd_server: Server, tmp_path: Path, place: str
@@ -304,3 +326,105 @@ def test_a_folder_of_other_files_is_refused_at_the_start(streamd_server: Server,
     with served(tmp_path, streamd_server.port) as service:
         assert service.process.wait(100) == 1
     assert os.listdir(tmp_path) == ["file"]
+
+
+# --- Everything at once ---------------------------------------------------------------------------------------------------
+
+
+class Faults:
+    """A server, two services that archive it, and what befalls them, one fault after the other."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.path, self.away = folder / "archive", folder / "away"
+        (folder / "server").mkdir()
+        self.server = start_streamd(folder / "server", {"appendonly": "yes", "appendfsync": "always"})
+        self.services = [Service(self.path, self.server.port) for _ in range(2)]
+        self.produced: list[str] = []
+
+    def add(self) -> None:
+        with redis.Redis(port=self.server.port, decode_responses=True) as store:
+            self.produced += add(store, KEY, self.random.randint(1, 500))
+
+    def add_ahead_of_the_clock(self) -> None:
+        """As after a clock that went back: the IDs that follow are those of the later time."""
+        with redis.Redis(port=self.server.port, decode_responses=True) as store:
+            now_ms = store.time()[0] * 1000
+            if int(self.produced[-1].split("-")[0]) < now_ms:
+                self.produced.append(str(store.xadd(KEY, {"n": 0}, id=f"{now_ms + 3000}-0")))
+            self.produced += add(store, KEY, 10)
+
+    def kill_a_service(self) -> None:
+        chosen = self.random.randrange(2)
+        self.services[chosen].end(self.random.choice([signal.SIGKILL, signal.SIGTERM]))
+        self.services[chosen].close()
+        self.services[chosen] = Service(self.path, self.server.port)
+
+    def kill_the_server(self) -> None:
+        self.server.process.kill()
+        self.server.process.wait()
+        self.wait_for_a_round()
+        self.server.start_again()
+
+    def fill_the_disk(self) -> None:
+        limits = [resource.prlimit(each.process.pid, resource.RLIMIT_FSIZE) for each in self.services]
+        for each, (_, most) in zip(self.services, limits, strict=True):
+            resource.prlimit(each.process.pid, resource.RLIMIT_FSIZE, (0, most))
+        self.add()
+        self.wait_for_a_round()
+        for each, limit in zip(self.services, limits, strict=True):
+            resource.prlimit(each.process.pid, resource.RLIMIT_FSIZE, limit)
+
+    def take_the_archive_away(self) -> None:
+        # A process that begins while it is away would make another one.
+        eventually(lambda: all(each.rounds for each in self.services), 100, "a round of each service")
+        os.rename(self.path, self.away)
+        self.wait_for_a_round()
+        eventually(self.put_back, 100, "the archive in its place")
+
+    def put_back(self) -> bool:
+        """False if a run that was under way has just written to where the archive was."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.rename(self.away, self.path)
+        return not self.away.exists()
+
+    def wait_for_a_round(self) -> None:
+        """One of both services has reported something, whatever it is."""
+        seen = sum(len(each.rounds) for each in self.services)
+        eventually(lambda: sum(len(each.rounds) for each in self.services) > seen, 100, "a round")
+
+    def befall(self) -> None:
+        faults = (
+            self.add, self.add, self.add_ahead_of_the_clock, self.kill_a_service, self.kill_the_server, self.fill_the_disk,
+            self.take_the_archive_away, self.wait_for_a_round,
+        )  # fmt: skip
+        self.random.choice(faults)()
+
+    def end(self) -> None:
+        """Everything is archived in the end, once, and both services stop."""
+        with redis.Redis(port=self.server.port) as store:
+            eventually(lambda: store.xlen(KEY) == 0, 200, "the end of the stream")
+        assert [each.end() for each in self.services] == [0, 0]
+        assert_whole(self.path, self.server.port, self.produced)
+
+    def close(self) -> None:
+        for each in self.services:
+            each.close()
+        self.server.stop()
+
+
+@pytest.mark.parametrize("seconds", [20, pytest.param(3600, marks=[pytest.mark.slow, pytest.mark.timeout(5000)])])
+def test_services_survive_whatever_befalls_them(seconds: int, tmp_path: Path) -> None:
+    seed = int(os.environ.get("STREAMD_TEST_SEED") or random.randrange(2**32))
+    print(f"STREAMD_TEST_SEED={seed}")
+    story = Faults(tmp_path, seed)
+    try:
+        story.add()
+        eventually(lambda: story.path.is_dir(), 100, "an archive")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            story.befall()
+        story.end()
+    finally:
+        story.close()
