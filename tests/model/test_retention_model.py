@@ -125,8 +125,7 @@ class RetentionAgainstLists(RuleBasedStateMachine):
     def needed(self, name: str) -> tuple[int, int]:
         """The first entry that a group needs."""
         ms, seq = self.read_to[name]
-        first = self.entries[0] if self.entries else (0, 0)
-        return min([(ms, seq + 1), *(each for each in self.pending[name] if each >= first)])
+        return min([(ms, seq + 1), *self.pending[name].intersection(self.entries)])
 
     @rule(limit=st.integers(100, 600))
     def trim_by_bytes(self, limit: int) -> None:

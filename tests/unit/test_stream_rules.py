@@ -281,8 +281,8 @@ def test_what_was_trimmed_stays_pending_unless_with_delref(ctx: HandlerContext) 
 def test_an_entry_that_is_gone_holds_nothing_though_it_is_pending(ctx: HandlerContext) -> None:
     run(ctx, "XGROUP", "CREATE", "s", "g", "0")
     run(ctx, "XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
-    run(ctx, "XACK", "s", "g", "2-0", "3-0")
-    run(ctx, "XDEL", "s", "1-0")
+    run(ctx, "XACK", "s", "g", "2-0", "4-0")
+    run(ctx, "XDEL", "s", "1-0", "3-0")
     set_rule(ctx, "RETAIN ACKED")
-    trim(ctx)
-    assert ids(ctx) == [4, 5, 6, 7, 8, 9]
+    assert trim(ctx) == [[b"XTRIM", b"s", b"MINID", b"=", b"4-1"]]
+    assert ids(ctx) == [5, 6, 7, 8, 9]

@@ -4,8 +4,8 @@ consumers.
 
 Two kinds of entries: those of groups with ACKWAIT that have been pending for longer than that after their last
 delivery, and those that could not be moved when they should have been. Each move is a unit of its own, as if a client
-had requested it. The pending entries of a group are looked through by ID, some thousand in a slice of time, and the
-next second goes on where this one has ended.
+had requested it. Streams are looked at in slices. The pending entries of a group are looked through by ID, some
+thousand in a slice of time, and the next second goes on where this one has ended.
 
 Consumers of groups with CONSUMERTTL are removed by idle_consumers.pyx. Whoever was seen is not in files, nor known to
 replicas, unless it got or claimed something: so nobody is idle before this server could have seen it for that time.
@@ -43,13 +43,14 @@ __all__ = ["DeadLetters"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    SLICE_US = 1000            # of a second
+    SLICE_US = 1000            # between two turns of clients
     STEP = 100                 # pending entries between two looks at the clock
 
 
 cdef class DeadLetters(Capability):
     """The rules that need a clock.
 
+    left       what this second has still to look at: (Database, keys, whether they are those of streams)
     resume     where to go on in the pending entries of a group, by Place: (ms, seq)
     logged     keys of rules that do not parse, which the log has
     acting_ms  Unix time of the first second since which this server has been the one that acts; 0: it does not
@@ -57,6 +58,7 @@ cdef class DeadLetters(Capability):
 
     cdef object host
     cdef DefaultStreams defaults
+    cdef list left
     cdef dict resume
     cdef set logged
     cdef long long until_us
@@ -71,6 +73,7 @@ cdef class DeadLetters(Capability):
     def __init__(self, host):
         self.host = host
         self.defaults = host.get(DefaultStreams)
+        self.left = []
         self.resume = {}
         self.logged = set()
 
@@ -80,33 +83,63 @@ cdef class DeadLetters(Capability):
         return state.moved, sum([len(failure.ids) for failure in state.failures.values()]), state.consumers_removed
 
     def each_second(self, long long now_ms):
-        cdef Dispatcher dispatcher = self.host.dispatcher
-        cdef Context ctx = dispatcher.context
         cdef Database db
-        cdef Frame frame
-        state = state_of(ctx)
+        state = state_of(self.host.dispatcher.context)
         if is_held(self.host):
             self.acting_ms = 0
             return
         self.acting_ms = self.acting_ms or now_ms
-        if not (state.failures or self.defaults.is_on or any([db.reserved for db in self.host.databases])):
+        if state.failures:
+            self.act(self.try_all_again)
+        if self.left:
+            return                            # this second goes on where the last one has come to
+        for db in self.host.databases:
+            if db.reserved is not None:
+                self.left.append((db, list(db.reserved), False))
+            if self.defaults.is_on:
+                self.left.append((db, list(self.defaults.streams_of(db)), True))
+        if self.left:
+            self.go_on()
+
+    def go_on(self):
+        """Look at some streams; runs again soon while others are left."""
+        if is_held(self.host):
+            self.left.clear()
             return
+        self.act(self.follow_some)
+        if self.left:
+            self.host.loop.call_soon(self.go_on)
+
+    cdef int act(self, object work) except -1:
+        """Do a slice of work, with a context of its own."""
+        cdef Dispatcher dispatcher = self.host.dispatcher
+        cdef Context ctx = dispatcher.context
+        cdef Database db
+        cdef Frame frame = ctx.frame()
         self.until_us = monotonic_us() + SLICE_US
-        frame = ctx.frame()
         try:
-            ctx.now_ms = now_ms
+            ctx.now_ms = dispatcher.unix_ms()
             for db in self.host.databases:
-                db.now_ms = now_ms
-            for place in list(state.failures):
-                self.try_again(ctx, place, state.failures[place])
-            for db in self.host.databases:
-                for key in list(db.reserved or ()):
-                    self.follow_rules(ctx, db, key)
-                for key in list(self.defaults.streams_of(db)):
-                    self.follow_defaults(ctx, db, key)
+                db.now_ms = ctx.now_ms
+            work(ctx)
         finally:
             ctx.go_back(frame)
-        dispatcher.serve_ready()
+        return dispatcher.serve_ready()
+
+    def follow_some(self, Context ctx):
+        while self.left and monotonic_us() < self.until_us:
+            db, keys, is_default = self.left[len(self.left) - 1]
+            if not keys:
+                self.left.pop()
+            elif is_default:
+                self.follow_defaults(ctx, db, keys.pop())
+            else:
+                self.follow_rules(ctx, db, keys.pop())
+
+    def try_all_again(self, Context ctx):
+        failures = state_of(ctx).failures
+        for place in list(failures):
+            self.try_again(ctx, place, failures[place])
 
     cdef int try_again(self, Context ctx, object place, object failure) except -1:
         """Move what could not be moved before, or forget it: it was acknowledged, or the rule has changed."""

@@ -35,6 +35,7 @@ __all__ = ["Retention"]
 cdef enum:
     SLICE = 10_000             # entries of whole nodes, at most, unless the first node has more
     SLICE_DELREF = 500         # ... which are looked for in all groups, one by one
+    MOST_GONE = 1000           # pending entries of a group that are gone and are passed over by one slice
 
 
 cdef inline bint is_older(StreamID id, int64_t cutoff_ms) noexcept nogil:
@@ -80,6 +81,7 @@ cdef class Retention:
         cdef Group group
         cdef PelCursor walk
         cdef PelRecord *record
+        cdef int _
         if not self.acked:
             return barrier
         if <uint64_t>len(stream.groups) < self.groups:
@@ -87,9 +89,13 @@ cdef class Retention:
         for group in stream.groups.values():
             needed = group.last_id
             id_increment(&needed)
-            # What was trimmed or deleted at the head may still be pending: nothing has to stay for that.
+            # What was trimmed or deleted may still be pending: nothing has to stay for that.
             pel_seek(&group.pel, &walk, -1, stream.first_id)
             record = pel_next(&walk)
+            for _ in range(MOST_GONE):
+                if record is NULL or id_cmp(record.id, needed) >= 0 or stream.has_entry(record.id):
+                    break
+                record = pel_next(&walk)
             if record is not NULL and id_cmp(record.id, needed) < 0:
                 needed = record.id
             if id_cmp(needed, barrier) < 0:
