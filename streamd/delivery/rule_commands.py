@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from streamd.core.context import Context
+from streamd.delivery.parts import part_of
 from streamd.delivery.rules import Rules, format_rules, key_of_rules
+from streamd.keyspace.database import Database
 from streamd.keyspace.listener import EVENTS
 
-__all__ = ["FROM_CONFIGURATION", "reply_with", "store_rules"]
+__all__ = ["FROM_CONFIGURATION", "RulesStored", "reply_with", "store_rules"]
 
 FROM_CONFIGURATION = (b"from", b"configuration")
 """What GET shows of a rule that was not set by command."""
+
+
+class RulesStored:
+    """Who is told of each string that a command stores or removes, so that the next request finds the rule in force."""
+
+    follow: Callable[[Database, bytes], None] | None = None
 
 
 def store_rules(ctx: Context, stream: bytes, rules: Rules) -> None:
@@ -28,6 +36,9 @@ def store_rules(ctx: Context, stream: bytes, rules: Rules) -> None:
     else:
         ctx.db.delete(where, tells=True)
         ctx.propagate([b"DEL", where])
+    follow = part_of(ctx, RulesStored).follow
+    if follow is not None:
+        follow(ctx.db, where)
 
 
 def reply_with(ctx: Context, shown: Sequence[tuple[bytes, bytes | int]]) -> None:

@@ -39,7 +39,9 @@ from heapq import heappop, heappush
 from itertools import count
 
 from streamd.core.info import Fields
+from streamd.delivery.parts import part_of
 from streamd.delivery.progress import all_progress
+from streamd.delivery.rule_commands import RulesStored
 from streamd.delivery.rules import NO_STREAM_RULE, feeds_itself, key_of_rules, parse_rules, stream_of_rules
 from streamd.delivery.trimmed import REASONS, trimmed_of
 from streamd.keyspace.database import RESERVED
@@ -88,6 +90,7 @@ cdef class StreamRules(Capability):
         self.all = []
         self.changed = {}
         self.marked = deque()
+        part_of(host.dispatcher.context, RulesStored).follow = self.stored
         self.alarms = []
         self.numbers = count()
 
@@ -284,6 +287,11 @@ cdef class StreamRules(Capability):
         if self.all and self.walked >= len(self.all):
             self.walked = 0
             self.schedule()
+
+    def stored(self, Database db, bytes key):
+        """A command has stored or removed a string."""
+        self.changed[db.index, key] = None
+        self.read_changed()
 
     cdef int replace(self, Context ctx, bytes key, list request) except -1:
         """See replace_waiting."""

@@ -310,7 +310,7 @@ def xadd(Context ctx not None, list args not None):
     ctx.dirty += 1
     if ctx.is_propagating and (options.id_kind != GIVEN_ID or options.trim.approximate):
         propagate_exact(ctx, args, &options, stream, id)
-    if has_rules(ctx):
+    if ctx.db.listener.wants_touched and has_rules(ctx):        # a stream has a rule of its own, or is watched
         replace_waiting(ctx, name, args)
     ctx.db.signal_ready(name)
     ctx.reply.bulk_id(id.ms, id.seq)
