@@ -31,7 +31,8 @@ def read(ctx: HandlerContext, *words: object, consumer: str = "c", key: str = "s
 
 
 def ack(ctx: HandlerContext, *numbers: int) -> int:
-    return run(ctx, "XACK", "s", "g", *(f"{number}-0" for number in numbers))
+    acknowledged: int = run(ctx, "XACK", "s", "g", *(f"{number}-0" for number in numbers))
+    return acknowledged
 
 
 def pending(ctx: HandlerContext) -> dict[int, tuple[str, int]]:
@@ -41,7 +42,8 @@ def pending(ctx: HandlerContext) -> dict[int, tuple[str, int]]:
 
 
 def passed_over(ctx: HandlerContext) -> int:
-    return run(ctx, "STREAMD.LAG", "s", "g")[b"passed-over"]
+    found: int = run(ctx, "STREAMD.LAG", "s", "g")[b"passed-over"]
+    return found
 
 
 # --- What is delivered -------------------------------------------------------------------------------------------------
