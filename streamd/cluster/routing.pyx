@@ -172,7 +172,7 @@ cdef class Routing(Capability):
         cdef int ranges = plan.find_keys(args), number
         cdef KeyRange *each
         cdef Py_ssize_t at
-        if route.command.channels is not None:
+        if plan.first_channel:
             search.has_channels = True
         for number in range(ranges):
             each = &plan.ranges[number]

@@ -411,6 +411,11 @@ cdef class Dispatcher(Turn):
             return "NOAUTH Authentication required."
         if client.state & IN_MULTI and route.flags & NO_MULTI:
             return "ERR Command not allowed inside a transaction"
+        if not client.state & self.refusing_clients and self.state & self.refusing_server == CLUSTERED:
+            refusal = self.router.find_refusal(client, route, args)     # nothing else is asked at a node of a cluster
+            if refusal is not None:
+                self.refuser = self.router
+            return refusal
         if client.state & self.refusing_clients or self.state & self.refusing_server:
             for capability in self.refusing:
                 if client.state & capability.client_bits or self.state & capability.server_bits:
