@@ -7,6 +7,7 @@ consumer that it is with.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ class Group:
         self._lease_ms = lease_ms
         self._given = given
         self._rules = rules_of(client, stream, name)
+        knows_claims = "claim_min_idle_time" in inspect.signature(client.xreadgroup).parameters
+        self._claim_option = {"claim_min_idle_time": lease_ms} if knows_claims else {}
         self._acts = False
         self.rule = given or Rule()
 
@@ -164,7 +167,7 @@ class Group:
         if self._acts:
             reply = await self._client.execute_command(
                 "XREADGROUP", "GROUP", self.name, self.consumer, "COUNT", 1, "CLAIM", self._lease_ms,
-                "STREAMS", self.stream, ">", claim_min_idle_time=self._lease_ms,
+                "STREAMS", self.stream, ">", **self._claim_option,
             )  # fmt: skip
             for entry_id, fields, *known in entries_in(reply):
                 row = None if known else await self._find(text_of(entry_id))  # redis-py before 7.1

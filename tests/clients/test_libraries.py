@@ -15,7 +15,7 @@ import pytest
 import redis
 from support.libraries import python_with
 from support.node import modules_of
-from support.servers import Server, eventually
+from support.servers import Server, eventually, python_environment
 from support.tools import do_without
 
 pytestmark = pytest.mark.long
@@ -28,7 +28,7 @@ Command = Callable[[str], tuple[list[str], dict[str, str]]]
 JOBS = [
     "arq_jobs.py", "bee_queue_jobs.cjs", "bull_jobs.cjs", "bullmq_jobs.cjs", "celery_jobs.py", "docket_jobs.py",
     "dramatiq_jobs.py", "faststream_jobs.py", "huey_jobs.py", "rq_jobs.py", "saq_jobs.py", "streaq_jobs.py", "symfony_jobs.php",
-    "taskiq_jobs.py", "taskiq_stream_jobs.py",
+    "taskiq_jobs.py", "taskiq_stream_jobs.py", "worker_jobs.py",
 ]  # fmt: skip
 
 WITH_GROUPS = ["faststream_jobs.py", "streaq_jobs.py", "taskiq_stream_jobs.py"]
@@ -91,6 +91,8 @@ def command() -> Command:
         path, env = str(HERE / program), dict(os.environ)
         for name in ("PYTHONPATH", "PYTEST_ADDOPTS"):
             env.pop(name, None)
+        if program == "worker_jobs.py":
+            env["PYTHONPATH"] = python_environment()["PYTHONPATH"]
         if program.endswith(".py"):
             return [str(python_with(HERE / "requirements.txt")), "-W", "ignore", path], env
         if program.endswith(".cjs"):
@@ -186,7 +188,9 @@ def test_jobs_are_done_with_rules(
         assert all("configuration" in str(each) for each in rules), "the rule of the configuration is followed"
 
 
-@pytest.mark.parametrize(("program", "deliveries"), [("streaq_jobs.py", 2), ("taskiq_stream_jobs.py", 1)])
+@pytest.mark.parametrize(
+    ("program", "deliveries"), [("streaq_jobs.py", 2), ("taskiq_stream_jobs.py", 1), ("worker_jobs.py", 2)]
+)
 def test_a_job_that_ends_its_workers_becomes_a_dead_letter(
     program: str,
     deliveries: int,
