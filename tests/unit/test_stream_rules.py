@@ -182,6 +182,34 @@ def test_the_server_parses_only_what_has_changed(monkeypatch: pytest.MonkeyPatch
     assert [text for text in parsed if text] == [group, b"STREAM RETAIN LENGTH 1\n" + group, group]
 
 
+def test_many_rules_come_change_and_go() -> None:
+    """By strings that no command of ours has set, and that the server finds by itself."""
+    count = 400
+    with streamd.embedded.start(hz=100) as server, server.client() as client:
+        for number in range(count):
+            client.set(key_of_rules(b"s%d" % number), "STREAM RETAIN LENGTH 1")
+            client.xadd(f"s{number}", {"n": 1})
+            client.xadd(f"s{number}", {"n": 2})
+        eventually(lambda: all(client.xlen(f"s{number}") == 1 for number in range(count)))
+        for number in range(0, count, 2):
+            client.delete(key_of_rules(b"s%d" % number))
+            client.set(key_of_rules(b"s%d" % (number + 1)), "STREAM RETAIN LENGTH 2")
+        for number in range(count):
+            client.xadd(f"s{number}", {"n": 3})
+            client.xadd(f"s{number}", {"n": 4})
+        eventually(lambda: all(client.xlen(f"s{number}") == 2 for number in range(1, count, 2)))
+        assert all(client.xlen(f"s{number}") == 3 for number in range(0, count, 2))
+        client.flushall()
+        client.xadd("s1", {"n": 5}, id="1-1")
+        for number in range(5):
+            client.xadd("s1", {"n": number})
+        client.set(key_of_rules(b"s2"), "STREAM RETAIN LENGTH 1")
+        client.xadd("s2", {"n": 1})
+        client.xadd("s2", {"n": 2})
+        eventually(lambda: client.xlen("s2") == 1)
+        assert client.xlen("s1") == 6
+
+
 # --- Retention ---------------------------------------------------------------------------------------------------------
 
 

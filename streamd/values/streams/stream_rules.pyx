@@ -221,9 +221,11 @@ cdef class StreamRules(Capability):
         return self.defaults.is_on and self.defaults.defaults.stream_rule(key) != NO_STREAM_RULE
 
     cdef int walk(self, long long until_us) except -1:
-        """Look at all strings, and mark all streams, up to a monotonic time."""
+        """Look at all strings, and mark all streams, up to a monotonic time, but at one at least."""
         cdef RulesString string
-        while self.walked < len(self.all) and monotonic_us() < until_us:
+        cdef bint is_first = True
+        while self.walked < len(self.all) and (is_first or monotonic_us() < until_us):
+            is_first = False
             string = self.all[self.walked]
             self.read(string)
             if string.ruled is not None:
