@@ -1,4 +1,4 @@
-"""Hashes, lists, sets and sorted sets: CPU per request, clients that wait for elements, and bytes of memory.
+"""Hashes, lists, sets and sorted sets: CPU per request, clients that wait, bytes of memory, and files.
 
     python -m benchmarks.types [--rounds N] [--only WORD] [--quick] [--servers NAMES]
 
@@ -8,17 +8,24 @@ immediately: the cost of an element is its LPUSH or ZADD, the reply to the clien
 
 Memory is the growth of the resident set of a server that was just started, divided by keys or by elements; the names of
 keys have 10 bytes, and small sets of integers hold small ones. In a large hash, a field and its value have 16 bytes together.
+What a deleted key leaves is the same growth, after keys have been added and deleted again, one by one, in another order.
+
+A snapshot of hashes is made by Redis, and both load the same file; saving and loading are timed as by benchmarks.persistence.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
-from benchmarks.cases import SEED, Case, Sample, measure, remove, send_all
+from benchmarks.cases import SEED, Case, Sample, measure, measuring, remove, send_all
 from benchmarks.load import Requests, make_request
 from benchmarks.memory import settled_bytes
+from benchmarks.persistence import LOADED, maker_for, own_folder, said_seconds, workplace
+from benchmarks.persistence import start as start_over
 from benchmarks.script import command
 from benchmarks.servers import Server
 from benchmarks.waiting import times_as_much, to_waiting
@@ -34,6 +41,12 @@ AT_ONCE = 100
 SMALL_KEYS = 100_000
 MEASURED = 200_000
 """Elements of the large keys whose memory is measured."""
+DELETED = 1_000_000
+"""Keys that are added and deleted."""
+SAVED = 1_000_000
+"""Hashes of ten fields in a snapshot."""
+CHUNK = 10_000
+"""Requests that are prepared at a time."""
 
 Make = Callable[[random.Random], Iterable[bytes]]
 Ways = Callable[[int], list[str]]
@@ -165,8 +178,73 @@ def large_key(name: str, words: Ways) -> Callable[[Server, float], Sample]:
     return run
 
 
+def deleted_keys(name: str, words: Ways) -> Callable[[Server, float], Sample]:
+    """Bytes that a key of ten elements leaves when it and all others have been deleted."""
+
+    def run(server: Server, scale: float) -> Sample:
+        number = int(DELETED * scale)
+        some = [w for at in range(SMALL) for w in words(at)]
+        send_all(server, (make_request(name, f"warm:{at:07}", *some) for at in range(1000)))
+        before = settled_bytes(server)
+        pieces = [range(first, min(first + CHUNK, number)) for first in range(0, number, CHUNK)]
+        for piece in pieces:
+            send_all(server, (make_request(name, f"keys:{at:07}", *some) for at in piece))
+        for piece in pieces:  # 7919 is a prime number, so that each key has its turn
+            send_all(server, (make_request("DEL", f"keys:{at * 7919 % number:07}") for at in piece))
+        return Sample(number, figure=(settled_bytes(server) - before) / number)
+
+    return run
+
+
 def bytes_case(name: str, run: Callable[[Server, float], Sample], limit: float | None = None) -> Case:
     return Case(name, run, 1.0 if limit is None else None, "bytes", limit=limit, is_alone=True, rounds=1)
+
+
+# --- Files -------------------------------------------------------------------------------------------------------------
+
+
+def fill_hashes(server: Server, number: int) -> None:
+    """Hashes of ten fields each."""
+    some = [w for at in range(SMALL) for w in pair(at)]
+    for first in range(0, number, CHUNK):
+        keys = range(first, min(first + CHUNK, number))
+        send_all(server, (make_request("HSET", f"hash:{at}", *some) for at in keys))
+
+
+@cache
+def file_of_hashes(maker: str, number: int) -> Path:
+    """A snapshot of hashes."""
+    folder = workplace() / f"{maker}-hashes"
+    folder.mkdir()
+    with start_over(maker, folder) as server:
+        fill_hashes(server, number)
+        send_all(server, [make_request("SAVE")])
+    return folder / "dump.rdb"
+
+
+def with_hashes(server: Server, number: int, use: str) -> Path:
+    """A folder with the snapshot that a server is to load."""
+    folder = own_folder(server.name, use)
+    shutil.copy(file_of_hashes(maker_for(server.name), number), folder / "dump.rdb")
+    return folder
+
+
+def load_hashes(server: Server, scale: float) -> Sample:
+    number = int(SAVED * scale)
+    folder = with_hashes(server, number, "loading-hashes")
+    with start_over(server.name, folder) as loaded:
+        if loaded.send("DBSIZE") != b":%d\r\n" % number:
+            raise RuntimeError(f"{server.name} has not loaded the snapshot")
+    return Sample(number, figure=said_seconds(folder, LOADED))
+
+
+def save_hashes(server: Server, scale: float) -> Sample:
+    number = int(SAVED * scale)
+    with start_over(server.name, with_hashes(server, number, "saving-hashes")) as saving:
+        with measuring(saving, number) as sample:
+            send_all(saving, [make_request("SAVE")])
+        sample.figure = sample.seconds
+    return sample
 
 
 # --- All ---------------------------------------------------------------------------------------------------------------
@@ -210,6 +288,9 @@ CASES = [
     bytes_case("bytes of a member of a set, 200,000", large_key(*SET), 30),
     bytes_case("bytes of an integer of a set, 200,000", large_key("SADD", integer), 29),
     bytes_case("bytes of a member of a sorted set, 200,000", large_key(*ZSET), 45),
+    *(bytes_case(f"bytes left of a deleted {name}", deleted_keys(*kind)) for name, kind in (("hash", HASH), ("list", LIST))),
+    Case("load 1M hashes of 10", load_hashes, 1.0, "seconds"),
+    Case("save 1M hashes of 10", save_hashes, 1.0, "seconds"),
 ]  # fmt: skip
 
 main = command(CASES, __doc__, "types")
