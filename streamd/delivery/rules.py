@@ -301,6 +301,7 @@ def _parsed(text: bytes) -> Rules:
 # --- In a database -----------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=16384)
 def key_of_rules(stream: bytes) -> bytes:
     """The key of the string with the rules of a stream."""
     return RESERVED + b"{" + _tag(slot_of(stream)) + b"}:" + stream
