@@ -29,6 +29,7 @@ cdef class Group:
     cdef Pel pel                     # owned
     cdef list by_number              # number in the Pel -> Consumer; None for a number not in use
     cdef list ordered                # consumers by name; None: needs sorting
+    cdef object known_rule           # the rule of the group as it was last found, see ruled_group.pyx; None: not yet
     cdef KeyOrder order              # of its pending entries, if a rule orders them by key and is followed; else None
 
     cdef bint has_pending(self, StreamID id) noexcept nogil

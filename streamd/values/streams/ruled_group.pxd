@@ -62,7 +62,6 @@ cdef inline int signal_room(Context ctx, bytes key) except -1:
 
 
 cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group)
-cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group)
 
 
 # --- Order by key -----------------------------------------------------------------------------------------------------

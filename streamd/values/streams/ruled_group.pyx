@@ -43,6 +43,7 @@ from streamd.values.streams.pel cimport (
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_pair
 
 from streamd.delivery.defaults import group_rule_in_force
+from streamd.delivery.rules import key_of_rules
 from streamd.delivery.state import Place, state_of
 
 __all__ = []
@@ -105,34 +106,83 @@ cdef inline double swing(StreamID id) noexcept nogil:
     return <double>((hash ^ (hash >> 31)) >> 11) / (<uint64_t>1 << 52) - 1
 
 
+@cython.final
+@cython.no_gc
+cdef class KnownRule:
+    """What the rule of a group was found to be, which it is as long as the stored rules of its stream have the same text.
+
+    text     of the rules; a copy
+    pattern  what RuledGroup has of the rule; None: there is none for the group
+    keyed    the field that orders its entries; None: none does
+    """
+
+    cdef bytes text
+    cdef RuledGroup pattern
+    cdef bytes keyed
+
+
 cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group):
     """See find_ruled."""
-    rule = group_rule_in_force(ctx, ctx.db, key, group.name)
-    return None if rule is None else ruled_by(rule, key, stream, group)
+    cdef KnownRule known = group.known_rule
+    cdef object text = None
+    if not ctx.has_default_rules:
+        text = ctx.db.peek(key_of_rules(key))
+        if text is None:
+            return None
+    if known is None or text is None or known.text != text:
+        known = KnownRule.__new__(KnownRule)
+        take_rule(known, group_rule_in_force(ctx, ctx.db, key, group.name))
+        if type(text) is bytes:
+            known.text = bytes(memoryview(text))      # APPEND changes a string in place
+            group.known_rule = known
+    return None if known.pattern is None else ruled_by(known, key, stream, group)
 
 
-cdef RuledGroup ruled_by(object rule, bytes key, Stream stream, Group group):
+cdef int take_rule(KnownRule known, object rule) except -1:
+    """Note what a rule means; None: there is none."""
+    cdef RuledGroup pattern
+    if rule is None:
+        return 0
+    pattern = known.pattern = RuledGroup.__new__(RuledGroup)
+    pattern.dead_letter = rule.dead_letter
+    # XNACK FATAL sets the greatest count.
+    pattern.limit = UINT64_MAX if not pattern.dead_letter else rule.max_deliveries or <uint64_t>INT64_MAX
+    pattern.ack_wait_ms = rule.ack_wait_ms
+    pattern.back_off_ms = rule.back_off_ms
+    pattern.factor = rule.factor / 1000
+    pattern.max_back_off_ms = rule.max_back_off_ms
+    pattern.jitter = rule.jitter / 100
+    pattern.suspect = rule.isolate or UINT64_MAX
+    pattern.max_pending = rule.max_pending
+    pattern.consumer_pending = rule.consumer_pending
+    pattern.consumer_ttl_ms = rule.consumer_ttl_ms
+    pattern.held = rule.held
+    known.keyed = rule.keyed or None
+    return 0
+
+
+cdef RuledGroup ruled_by(KnownRule known, bytes key, Stream stream, Group group):
     """The group with that rule."""
+    cdef RuledGroup pattern = known.pattern
     cdef RuledGroup ruled = RuledGroup.__new__(RuledGroup)
     ruled.key = key
     ruled.stream = stream
     ruled.group = group
-    ruled.dead_letter = rule.dead_letter
-    # XNACK FATAL sets the greatest count.
-    ruled.limit = UINT64_MAX if not ruled.dead_letter else rule.max_deliveries or <uint64_t>INT64_MAX
-    ruled.ack_wait_ms = rule.ack_wait_ms
-    ruled.back_off_ms = rule.back_off_ms
-    ruled.factor = rule.factor / 1000
-    ruled.max_back_off_ms = rule.max_back_off_ms
-    ruled.jitter = rule.jitter / 100
-    ruled.suspect = rule.isolate or UINT64_MAX
-    ruled.max_pending = rule.max_pending
-    ruled.consumer_pending = rule.consumer_pending
-    ruled.consumer_ttl_ms = rule.consumer_ttl_ms
-    if rule.keyed:
-        follow_order(stream, group, rule.keyed)
+    ruled.dead_letter = pattern.dead_letter
+    ruled.limit = pattern.limit
+    ruled.ack_wait_ms = pattern.ack_wait_ms
+    ruled.back_off_ms = pattern.back_off_ms
+    ruled.factor = pattern.factor
+    ruled.max_back_off_ms = pattern.max_back_off_ms
+    ruled.jitter = pattern.jitter
+    ruled.suspect = pattern.suspect
+    ruled.max_pending = pattern.max_pending
+    ruled.consumer_pending = pattern.consumer_pending
+    ruled.consumer_ttl_ms = pattern.consumer_ttl_ms
+    ruled.held = pattern.held
+    if known.keyed is not None:
+        follow_order(stream, group, known.keyed)
         ruled.order = group.order
-        ruled.held = rule.held
     return ruled
 
 
