@@ -16,6 +16,7 @@ Instructions are not time: they say nothing about caches, system calls, and wait
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import platform
@@ -128,7 +129,6 @@ def describe_environment() -> dict[str, str]:
 
     compiled = Path(hub.__file__).read_bytes()
     compiler = re.search(rb"(?:GCC|clang)[ :][ -~]+", compiled)
-    cython = re.search(rb"_cython_(\d\w+)", compiled)
     flags = re.findall(r"-O\w+|-f(?:wrapv|lto)\b|-DNDEBUG|-m\S+", sysconfig.get_config_var("CFLAGS") or "")
     is_optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
     return {
@@ -136,7 +136,7 @@ def describe_environment() -> dict[str, str]:
         "python's compiler": platform.python_compiler(),
         "compiler": compiler[0].decode() if compiler else "unknown",
         "flags": " ".join([*dict.fromkeys(flags), "-O3"]),  # that of pyproject.toml comes last
-        "cython": cython[1].decode().replace("_", ".") if cython else "unknown",
+        "cython": importlib.metadata.version("Cython"),
         "libc": " ".join(platform.libc_ver()),
         "machine": platform.machine() + (" avx2" if has_avx2() else ""),
     }

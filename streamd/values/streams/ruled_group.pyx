@@ -55,6 +55,8 @@ cdef enum:
 
 
 @cython.final
+@cython.no_gc
+@cython.freelist(8)
 cdef class RuledGroup:
     """A group of a stream, and its rule."""
 
@@ -109,13 +111,17 @@ cdef inline double swing(StreamID id) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class KnownRule:
-    """What the rule of a group was found to be, which it is as long as the stored rules of its stream have the same text.
+    """What the rule of a group was found to be, which it is as long as the rules of its stream have the same text.
 
+    stream   key of the stream
+    place    key of its rules
     text     of the rules; a copy
     pattern  what RuledGroup has of the rule; None: there is none for the group
     keyed    the field that orders its entries; None: none does
     """
 
+    cdef bytes stream
+    cdef bytes place
     cdef bytes text
     cdef RuledGroup pattern
     cdef bytes keyed
@@ -124,15 +130,18 @@ cdef class KnownRule:
 cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group):
     """See find_ruled."""
     cdef KnownRule known = group.known_rule
+    cdef bytes place
     cdef object text = None
     if not ctx.has_default_rules:
-        text = ctx.db.peek(key_of_rules(key))
+        place = known.place if known is not None and known.stream == key else key_of_rules(key)
+        text = ctx.db.peek(place)
         if text is None:
             return None
     if known is None or text is None or known.text != text:
         known = KnownRule.__new__(KnownRule)
         take_rule(known, group_rule_in_force(ctx, ctx.db, key, group.name))
         if type(text) is bytes:
+            known.stream, known.place = key, place
             known.text = bytes(memoryview(text))      # APPEND changes a string in place
             group.known_rule = known
     return None if known.pattern is None else ruled_by(known, key, stream, group)
