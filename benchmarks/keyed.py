@@ -13,12 +13,11 @@ import random
 import re
 import socket
 import statistics
-import tempfile
 import time
 
 import click
 
-from .delayed import PORT, server
+from benchmarks.servers import start_server
 
 ID = re.compile(rb"\n(\d+-0)\r\n\*")
 CASES = ("without", "keyed", "stuck")
@@ -27,8 +26,8 @@ CASES = ("without", "keyed", "stuck")
 class Connection:
     """Requests as inline commands; a reply ends with that to a PING."""
 
-    def __init__(self) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", PORT))
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
 
     def ask(self, *requests: bytes) -> bytes:
         self.socket.sendall(b"".join(request + b"\r\n" for request in (*requests, b"PING")))
@@ -81,9 +80,8 @@ def consume(wires: list[Connection], count: int) -> tuple[float, float]:
 @click.option("--runs", default=5, show_default=True)
 def main(entries: int, keys: int, consumers: int, count: int, runs: int) -> None:
     found: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
-    with tempfile.TemporaryDirectory() as folder, server(folder) as client:
-        client.ping()
-        wires = [Connection() for _ in range(consumers)]
+    with start_server("streamd") as server:
+        wires = [Connection(server.port) for _ in range(consumers)]
         for _ in range(runs):
             for case in CASES:
                 fill(wires[0], case, entries, keys)

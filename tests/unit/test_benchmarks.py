@@ -62,6 +62,11 @@ REPLIES = {
 }
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in Path(servers.__file__).parent.glob("[a-z]*.py")))
+def test_every_script_finds_what_it_needs(name: str) -> None:
+    assert importlib.import_module(f"benchmarks.{name}")
+
+
 @pytest.fixture(autouse=True)
 def _this_process_as_it_was() -> Iterator[None]:
     """The commands keep this process on one processor and see to SIGTERM; other tests shall not find it so."""
