@@ -213,6 +213,8 @@ class Children:
         if child is None:
             return
         child.was_killed = True
+        with suppress(BlockingIOError):  # what it has reported, maybe why it is to be killed
+            child.take(os.read(self._pipe, 65536))
         with suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
         self._finish()

@@ -24,6 +24,7 @@ from support.spark.session import QUERIES, batches_planned, session_of_its_own
 from streamd.client.client_errors import DeliveryError, OptionError
 from streamd.client.connection import connect
 from streamd.client.options import ConnectionOptions
+from streamd.client.points import format_entry_id
 from streamd.embedded import EmbeddedCluster
 from streamd.partitions import Parts
 from streamd.spark.sink.requests import RowPlan
@@ -115,7 +116,7 @@ def test_batches_are_planned_over_all_nodes_while_slots_move(
         move_away(streamd_cluster, parts.streams[turn % PARTS])
     assert rows == 800
     assert {name: client.xinfo_stream(name)["last-generated-id"] for name in parts.streams} == {
-        name: f"{at >> 64}-{at & (1 << 64) - 1}" for name, at in planner.newest().items()
+        name: format_entry_id(lag.end) for name, lag in planner.lags().items()
     }
     produce(client, parts, 800, 808)
     assert rows_of(planner.latest(offset, is_limited=False)) == 8
