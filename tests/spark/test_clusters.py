@@ -227,6 +227,7 @@ def test_a_query_over_parts_has_each_row_once_when_a_primary_dies(
         wait_for_replicas(cluster, dying)
         next(node for node in cluster.nodes if node.port == dying).kill()
         eventually(lambda: all(served_by(cluster, name) != dying for name in ["out", *parts.streams]))
+        cluster.wait_until_ok()
         produce(cluster.client(decode_responses=True), parts, 400, 800)
         eventually(lambda: cluster.client().xlen("out") >= 800, DEADLINE_S)
         eventually(lambda: batches_done(tmp_path) == batches_planned(tmp_path), DEADLINE_S)

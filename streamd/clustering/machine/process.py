@@ -135,6 +135,11 @@ class MemberProcess:
     def request_stop(self) -> int:
         """Let it save its data and end; returns its process ID. Raises ClusterError when it refuses."""
         pid = int(self.node.info("server")["process_id"])
+        # A server does not end before the append-only file is whole, which a replica begins when it has its snapshot.
+        Patience().wait(
+            lambda: self.node.info("persistence")["aof_rewrite_in_progress"] == "0",
+            lambda: f"The {self} does not stop: it rewrites its append-only file; see {self.folder / LOG}",
+        )
         try:
             with suppress(UnreachableError):  # it closes the connection when it ends
                 self.node.ask("SHUTDOWN")
