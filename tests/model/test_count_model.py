@@ -43,7 +43,7 @@ class CountsAgainstDict(RuleBasedStateMachine):
         ms, seq = data.draw(st.sampled_from(known))
         if kind == 0:
             return data.draw(st.sampled_from([(0, 0), (MAX, MAX), self.max_deleted]))
-        return (ms, max(0, seq + data.draw(st.sampled_from([1, -1])))) if kind == 1 else (ms, seq)
+        return (ms, min(MAX, max(0, seq + data.draw(st.sampled_from([1, -1]))))) if kind == 1 else (ms, seq)
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
