@@ -82,7 +82,7 @@ class DeltaArchiveTable:
         return True
 
     def _evolve(self, table: DeltaTable) -> bool:
-        """Give the table the columns of its description, and all of its files anew, in one commit.
+        """Give the table the columns of its description, and write all of its files again, in one commit.
 
         Without files of the narrower types no reader needs the table feature `typeWidening`.
         """

@@ -132,7 +132,7 @@ def is_lost(layout: Layout, config: TableConfig, disk: Disk) -> bool:
 def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
     """Keep a table from now on, and return it: the one that is kept already, if there is one and nothing else is asked for.
 
-    One whose schema has grown is described anew, and follows when it is brought up.
+    If its schema has grown, its description is replaced; the table follows when it is next updated.
     Raises TableError when it is another one, or cannot be made; OptionError when its schema would narrow.
     """
     if as_grown(layout, config) is not None:

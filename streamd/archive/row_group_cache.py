@@ -54,7 +54,7 @@ class RowGroup:
         return self._decoded + (self._pages if self.is_open else 0)
 
     def decode(self) -> bool:
-        """Decode another batch. False: there is none."""
+        """Decode another batch; False at the end."""
         if self._file is None:
             return False
         batch = EntryBatch(next(self._decoding))

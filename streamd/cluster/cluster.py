@@ -336,7 +336,7 @@ class Cluster(Capability):
             raise CommandError(DISABLED)
 
     def hand_over(self, failed: Callable[[], object]) -> bool:
-        """Ask a replica of this primary to take over; False: there is none. `failed` is called if it refuses."""
+        """Ask a replica of this primary to take over; False: it has no replica. `failed` is called if the replica refuses."""
         state = self.core.state
         successor = find_successor(state) if state.myself.is_primary else None
         if successor is None:

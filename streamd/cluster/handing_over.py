@@ -21,7 +21,7 @@ UNABLE = Flag.FAIL | Flag.PFAIL | Flag.NOFAILOVER | Flag.NOADDR
 
 
 def find_successor(state: State) -> Node | None:
-    """The working replica with the most data; None: there is none."""
+    """The working replica with the most data, or None."""
     able = [each for each in state.myself.replicas if not each.flags & UNABLE and each.link is not None]
     return max(able, key=lambda each: each.offset, default=None)
 

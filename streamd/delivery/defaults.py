@@ -151,7 +151,7 @@ class Defaults:
 
 
 def last_match(lines: list[tuple[list[Glob], R]], *names: bytes) -> R | None:
-    """The rule of the last line whose patterns match, with the name of the stream in its keys; None: there is none."""
+    """The rule of the last line that matches, with the name of the stream in its keys; None: no line matches."""
     for patterns, rule in reversed(lines):
         is_match = all(pattern.match(name) for pattern, name in zip(patterns, names, strict=True))
         if is_match and not is_target(rule, names[0]):

@@ -17,7 +17,7 @@ FROM_CONFIGURATION = (b"from", b"configuration")
 
 
 class RulesStored:
-    """Who is told of each string that a command stores or removes, so that the next request finds the rule in force."""
+    """`follow` is called with each string that a command stores or removes, so that the next request finds the rule in force."""
 
     follow: Callable[[Database, bytes], None] | None = None
 

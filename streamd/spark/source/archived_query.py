@@ -59,7 +59,7 @@ class ArchivedBatch:
 
     last       ID up to which it reads
     cuts       first entry and number of entries of each part
-    following  the next archived entry; None: there is none
+    following  the next archived entry; None: no more are archived
     """
 
     last: int
@@ -105,7 +105,7 @@ class QueryArchive:
         return log
 
     def plan(self, log: ManifestLog, at: int, high: int, limit: int | None, part_rows: int) -> ArchivedBatch | None:
-        """The next archived entries above `at` and up to `high`; None if there are none.
+        """The next archived entries above `at` and up to `high`; None at the end of the archive.
 
         limit      maximum number of entries
         part_rows  how many entries a part should have: as many row groups as fit, or a part of one

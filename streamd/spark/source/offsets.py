@@ -224,7 +224,7 @@ class Lag:
 
     end      its last ID; 0: it has none
     entries  how many entries, at most: those deleted with XDEL may be counted; None: unknown
-    first    ID of the first of them; None: there are none, or it is unknown
+    first    ID of the first of them; None: nothing is behind, or it is unknown
     """
 
     end: int

@@ -441,7 +441,7 @@ class Planner:
         positions: Mapping[str, Position],
         is_limited: bool,
     ) -> dict[str, Position]:
-        """The positions after a batch of archived entries; none when there are none to read now.
+        """The positions after a batch of archived entries; empty if nothing archived can be read now.
 
         Raises Replan once a position is where the archive ends: it is corrected then.
         """

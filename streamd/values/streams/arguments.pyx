@@ -201,7 +201,7 @@ cdef int propagate_unowned(Context ctx, bytes key, Group group, bytes mode, cons
     """Propagate that an entry is pending without an owner, as XNACK with that mode.
 
     Of receivers that may not support XNACK, Redis 8.6 sees a placeholder consumer as its owner; the mark shows streamd
-    that there is none. Delivery times that ascend from 1970 on keep the order in which such entries will be delivered
+    that it has no owner. Delivery times that ascend from 1970 on keep the order in which such entries will be delivered
     again.
     """
     if ctx.has_xnack:

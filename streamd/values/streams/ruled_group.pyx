@@ -148,7 +148,7 @@ cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group)
 
 
 cdef int take_rule(KnownRule known, object rule) except -1:
-    """Note what a rule means; None: there is none."""
+    """Note what a rule means; None: the group has no rule."""
     cdef RuledGroup pattern
     if rule is None:
         return 0
