@@ -165,19 +165,25 @@ def test_the_order_goes_on_after_a_restart(
 KEYS, ENTRIES = 7, 600
 
 
+def fill_at_random(wire: Wire, chance: random.Random) -> dict[bytes, list[bytes]]:
+    """Entries of several keys for a group that is ordered; returns their IDs by key."""
+    wire.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    wire.call("STREAMD.GROUP", "SET", "s", "g", "KEYED", "k", "HELD", 50)
+    expected: dict[bytes, list[bytes]] = defaultdict(list)
+    for number in range(1, ENTRIES + 1):
+        key = b"k%d" % chance.randrange(KEYS)
+        wire.call("XADD", "s", f"{number}-0", "k", key)
+        expected[key].append(b"%d-0" % number)
+    return expected
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_is_lost_or_out_of_order_when_the_server_is_killed(new_streamd: StartServer, seed: int) -> None:
     """Each consumer acknowledges in a script that also notes the entry in a list of its key: that is the journal, and as durable."""
     server = new_streamd(appendonly="yes", appendfsync="always")
     chance = random.Random(seed)
     with server.connect() as wire:
-        wire.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
-        wire.call("STREAMD.GROUP", "SET", "s", "g", "KEYED", "k", "HELD", 50)
-        expected: dict[bytes, list[bytes]] = defaultdict(list)
-        for number in range(1, ENTRIES + 1):
-            key = b"k%d" % chance.randrange(KEYS)
-            wire.call("XADD", "s", f"{number}-0", "k", key)
-            expected[key].append(b"%d-0" % number)
+        expected = fill_at_random(wire, chance)
     for kill in range(4):
         stop = threading.Event()
         faults: list[str] = []
@@ -202,6 +208,40 @@ def test_nothing_is_lost_or_out_of_order_when_the_server_is_killed(new_streamd: 
         assert pending(wire) == []
 
 
+def test_planned_switches_keep_the_order(new_node: NewNode) -> None:
+    """FAILOVER there and back while consumers work; each goes on at the new primary."""
+    nodes = [new_node("streamd"), new_node("streamd")]
+    nodes[1].follow(nodes[0])
+    wait_in_sync(*nodes)
+    with nodes[0].connect() as wire:
+        expected = fill_at_random(wire, random.Random(9))
+    faults: list[str] = []
+    for turn in range(4):
+        primary, other = nodes
+        stop = threading.Event()
+        workers = [
+            threading.Thread(target=consume, args=(primary, f"{turn}-{each}", stop, faults)) for each in range(3)
+        ]
+        for worker in workers:
+            worker.start()
+        most = ENTRIES if turn == 3 else (turn + 1) * ENTRIES // 5
+        eventually(lambda: int(primary.must("GET", "done").value or 0) >= most)  # noqa: B023
+        if turn < 3:
+            primary.must("FAILOVER")
+            eventually(lambda: other.info()["role"] == "master")  # noqa: B023
+            eventually(lambda: primary.info()["role"] == "slave")  # noqa: B023
+            nodes.reverse()
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert not faults
+    with nodes[0].connect() as wire:
+        assert {key: wire.call("LRANGE", key, 0, -1).plain() for key in expected} == expected
+        assert pending(wire) == []
+    wait_in_sync(*nodes)
+    assert_same_state(*nodes)
+
+
 DONE = """
 if redis.call('XACK', 's', 'g', ARGV[1]) == 1 then
     redis.call('RPUSH', KEYS[1], ARGV[1])
@@ -215,8 +255,10 @@ def consume(server: Server, name: str, stop: threading.Event, faults: list[str])
     chance = random.Random(name)
     with suppress(ConnectionClosed, OSError), server.connect() as wire:
         while not stop.is_set():
-            reply = wire.call("XREADGROUP", "GROUP", "g", name, "COUNT", 5, "CLAIM", 20, "STREAMS", "s", ">").plain()
-            entries = reply[0][1] if reply else []
+            reply = wire.call("XREADGROUP", "GROUP", "g", name, "COUNT", 5, "CLAIM", 20, "STREAMS", "s", ">")
+            if reply.is_error:  # it is a replica now
+                return
+            entries = reply.plain()[0][1] if reply.plain() else []
             keys = [entry[1][1] for entry in entries]
             if len(set(keys)) < len(keys):
                 faults.append(f"one key twice in a reply: {keys}")
