@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streamd.client.client_errors import OptionError
 from streamd.client.key_names import stream_key
+from streamd.client.key_slots import tag_beside
 from streamd.client.reply_reader import ReplyReader
 from streamd.transfer.write_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BatchRows", "Plan"]
+__all__ = ["BatchRows", "Plan", "split_by_slot"]
 
 
 class Plan(Protocol):
@@ -81,6 +82,31 @@ class BatchRows:
 
     def _column(self, name: str | None, start: int, stop: int) -> Any:
         return self.batch.column(name).slice(start, stop - start)
+
+
+def split_by_slot(batch: pyarrow.RecordBatch, column: str) -> list[tuple[bytes, pyarrow.RecordBatch]]:
+    """The rows of streams that one transaction can write in a cluster, in their order, with one of these streams.
+
+    column  has the streams' keys. Those with one hash tag are together, in every batch
+    """
+    import pyarrow.compute
+
+    encoded = batch.column(column).dictionary_encode()
+    by_tag: dict[str, list[int]] = {}
+    keys = [_raw(name) for name in encoded.dictionary.to_pylist()]
+    for number, key in enumerate(keys):
+        by_tag.setdefault(tag_beside(key), []).append(number)
+    if len(by_tag) == 1:
+        return [(keys[0], batch)]
+    return [
+        (
+            keys[numbers[0]],
+            batch.filter(
+                pyarrow.compute.is_in(encoded.indices, value_set=pyarrow.array(numbers, encoded.indices.type))
+            ),
+        )
+        for numbers in by_tag.values()
+    ]
 
 
 def _raw(value: str | bytes) -> bytes:

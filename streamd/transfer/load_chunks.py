@@ -5,14 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from streamd.arrow.encode import XAddEncoder
 from streamd.client.key_names import stream_key
 from streamd.client.points import parse_entry_id
 from streamd.transfer.batch_rows import BatchRows
 from streamd.transfer.files import FIELDS, ID, STREAM, Shape
-from streamd.transfer.marked import Marked
 from streamd.transfer.write_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -71,6 +70,12 @@ class EncodedRows(BatchRows):
         return super().encode(start, stop, producer_id)
 
 
+class Deliverer(Protocol):
+    """What writes rows: see chunk_delivery.Delivery."""
+
+    def deliver(self, rows: BatchRows, start: int, stop: int) -> int: ...
+
+
 @dataclass(frozen=True)
 class Chunk:
     """The rows that a transaction writes.
@@ -86,7 +91,7 @@ class Chunk:
     encoded: bytes
     done: int
 
-    def deliver(self, delivery: Marked) -> None:
+    def deliver(self, delivery: Deliverer) -> None:
         self.rows.encoded = self.start, self.stop, self.encoded
         start = self.start
         while start < self.stop:

@@ -34,14 +34,16 @@ from streamd.client.archive_keys import replaced_key, token_key
 from streamd.client.client_errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.client.connection import Connection, Request, run
 from streamd.client.key_names import stream_key, stream_name
+from streamd.client.key_slots import tag_beside
 from streamd.client.options import ConnectionOptions
 from streamd.errors import StreamdError
+from streamd.transfer.batch_rows import BatchRows, split_by_slot
 from streamd.transfer.chunk_delivery import WriterLink
 from streamd.transfer.collector_pause import collector_paused
 from streamd.transfer.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
 from streamd.transfer.load_chunks import CHUNK_ROWS, Chunk, LoadPlan, chunks_of, with_placeholders
 from streamd.transfer.made_ahead import made_ahead
-from streamd.transfer.marked import Marked, Marker
+from streamd.transfer.marked import Marked, Marker, marker_key
 from streamd.transfer.move_error import MoveError
 from streamd.transfer.stream_copy import StreamCopy, check, expiry, read_state, restore
 from streamd.transfer.task import Task
@@ -156,22 +158,14 @@ def load(
         if settings.replaces and not has_state(file):
             fault = "a pipe has none" if file.path == "-" else f"there is no {file.path + STATE_SUFFIX}"
             raise MoveError(f"--replace takes exports with their groups: {fault}")
-        if settings.with_state and has_state(file):
-            if settings.into is not None and len(files) > 1:
-                raise MoveError(
-                    "several streams with their groups cannot become one: --no-groups appends their entries"
-                )
-        elif settings.into is None and options.cluster_nodes:
-            raise MoveError(
-                f"rows of {file.path} for several streams cannot be loaded into a cluster: --into names one"
-            )
+        if settings.with_state and has_state(file) and settings.into is not None and len(files) > 1:
+            raise MoveError("several streams with their groups cannot become one: --no-groups appends their entries")
     done_bytes = 0
     for at, file in enumerate(files):
         tell = partial(tell_sum, progress, done_bytes)
         state = find_state_file(file) if settings.with_state else None
-        into = settings.into or (state.stream if state else None)
-        with closing(WriterLink(options if into is None else options.at(into))) as link, collector_paused():
-            yield FileLoad(file, state, settings, link, at).run(tell)
+        with collector_paused():
+            yield FileLoad(file, state, settings, options, at).run(tell)
         done_bytes += file.size or 0
 
 
@@ -199,20 +193,26 @@ class FileLoad:
         file: DataFile,
         state: StreamCopy | None,
         settings: LoadSettings,
-        link: WriterLink,
+        options: ConnectionOptions,
         number: int,
     ) -> None:
         self._file = file
         self._state = state
         self._settings = settings
-        self._link = link
+        self._connection = options
         self._into = settings.into or (state.stream if state else None)
         # A file that is known by what it is keeps its name, whatever is loaded before it.
         self._number = number if settings.name is not None else 0
         self._name = self._load_name()
-        # One transaction has the stream, the marker and the note: in a cluster they must be in the same slot.
+        # One transaction has the stream, the marker and the note: in a cluster they must be in the same slot. If there are several
+        # streams, each slot has a marker, and the note is in the slot of the name.
+        self._is_spread = self._into is None and bool(options.cluster_nodes)
         self._prefix = PREFIX if self._into is None else f"{PREFIX}{in_slot_of(self._into)}:"
-        self._done_key = stream_key(f"{self._prefix}{self._name}:{self._number}:done")
+        noted = f"{PREFIX}{{{tag_beside(stream_key(self._name))}}}:" if self._is_spread else self._prefix
+        self._done_key = stream_key(f"{noted}{self._name}:{self._number}:done")
+        self._round_key = stream_key(f"{noted}{self._name}:{self._number}:round")
+        self._round = 0
+        self._link = WriterLink(options.at_key(self._done_key))
         self._target = self._into  # the stream that is written; its key may be another in the end
         self._query = self._name  # of the marker; each target has its own
         self._staged: bytes | None = None
@@ -241,9 +241,13 @@ class FileLoad:
         return made.hexdigest()[:32]
 
     def run(self, progress: Progress) -> LoadReport:
+        with closing(self._link):
+            return self._run(progress)
+
+    def _run(self, progress: Progress) -> LoadReport:
         report = LoadReport(self._file.path)
         started = time.monotonic()
-        done = self._link.ask(self._begin)
+        done = self._link.ask(self._begin_round if self._is_spread else self._begin)
         if done is None:
             try:
                 self._write(report, progress)
@@ -284,6 +288,22 @@ class FileLoad:
         if self._state is not None:
             check(connection, self._state)
         return None
+
+    def _begin_round(self, connection: Connection) -> dict[str, Any] | None:
+        """As `_begin`, for streams in several slots. Markers of an earlier round are not known here; they no longer count."""
+        done, count = connection.command("MGET", self._done_key, self._round_key)
+        noted: dict[str, Any] | None = None if done is None else json.loads(done)
+        self._round = int(count or 0)
+        if self._settings.again or (noted is not None and not self._exists_any(noted["streams"])):
+            self._round += 1
+            noted = None
+            connection.command("DEL", self._done_key)
+        connection.command("SET", self._round_key, self._round, "PX", 2 * KEPT_MS)
+        return noted
+
+    def _exists_any(self, streams: Iterable[str]) -> bool:
+        requests = [("EXISTS", stream_key(stream)) for stream in streams]
+        return any(run(self._connection, lambda connection: connection.pipeline(requests))) or not requests
 
     def _check_replaceable(self, connection: Connection) -> None:
         """Raise MoveError when the value to be replaced is not a stream: RENAME would replace it, too."""
@@ -354,9 +374,11 @@ class FileLoad:
         if state is not None:
             self._link.ask(self._make_way)
         plan = LoadPlan(self._options(reading.shape), reading.shape or Shape(True, False, None))
-        # On a connection of its own, which always has a transaction open.
-        delivery = Marked(plan.options, Task(self._query, 0, self._number), WriterLink(self._link.options), KEPT_MS)
-        report.before = self._link.ask(self._rows_before)
+        delivery: Marked | Spread
+        if self._is_spread:
+            delivery = Spread(lambda key: self._open_delivery(plan.options.beside(key), report))
+        else:
+            delivery = self._open_delivery(plan.options, report)
         rows = 0
         try:
             with closing(self._chunks(plan, reading)) as chunks:
@@ -379,6 +401,16 @@ class FileLoad:
         if state is not None:
             report.streams = {self._into or "": report.rows}
 
+    def _open_delivery(self, options: SinkOptions, report: LoadReport) -> Marked:
+        """The delivery to streams that have one marker; counts the rows that it has."""
+        # On a connection of its own, which always has a transaction open.
+        link = WriterLink(options.connection)
+        task = Task(self._query, self._round, self._number)
+        key = marker_key(options, task)
+        marker = link.ask(lambda connection: Marker.parse(key, connection.command("GET", key)))
+        report.before += marker.rows if marker.batch == self._round else 0
+        return Marked(options, task, link, KEPT_MS)
+
     def _check_rows(self, state: StreamCopy, rows: int) -> None:
         if rows != state.rows:
             raise MoveError(f"{self._file.path} has {rows:,} entries, not {state.rows:,}: it belongs to another export")
@@ -389,18 +421,17 @@ class FileLoad:
         return chunks if self._file.path == "-" else made_ahead(chunks, CHUNKS_AHEAD)
 
     def _batches(self, reading: Reading) -> Iterator[tuple[pa.RecordBatch, int]]:
+        if self._is_spread:
+            return ((part, done) for batch, done in reading.batches for _, part in split_by_slot(batch, STREAM))
         if self._state is None or not self._state.gone:
             return reading.batches
         return with_placeholders(reading.batches, [*self._state.gone])
-
-    def _rows_before(self, connection: Connection) -> int:
-        return Marker.parse(self._marker_key, connection.command("GET", self._marker_key)).rows
 
     def _options(self, shape: Shape | None) -> SinkOptions:
         if shape is not None and self._into is None and not shape.has_stream:
             raise MoveError(f"{self._file.path} does not say which stream it is of: --into does")
         return SinkOptions(
-            connection=self._link.options,
+            connection=self._connection if self._is_spread else self._link.options,
             stream=self._target,
             stream_column=STREAM,
             id_column=ID if shape is not None and shape.has_id else None,
@@ -417,7 +448,11 @@ class FileLoad:
         noted = {"rows": report.rows, "streams": report.streams, "groups": groups}
         note = ("SET", self._done_key, json.dumps(noted), "PX", KEPT_MS)
         if self._state is None or self._into is None:
-            self._link.ask(partial(self._note_rows, report.streams, note))
+            for stream in report.streams:
+                # Rows may be those of a stream that was deleted, corrected.
+                with closing(WriterLink(self._connection.at(stream))) as link:
+                    link.ask(partial(self._tell, stream))
+            self._link.ask(lambda connection: connection.command(*note))
         else:
             self._link.ask(partial(self._restore, self._state, stream_key(self._into), note))
         return noted
@@ -446,9 +481,8 @@ class FileLoad:
             connection.command("UNWATCH")
         raise MoveError(f"{stream_name(self._staged)} was changed: {EVICTED}")
 
-    def _note_rows(self, streams: Iterable[str], note: Request, connection: Connection) -> None:
-        """Rows may be those of a stream that was deleted, corrected."""
-        for request in (*(each for stream in streams for each in told(connection, stream)), note):
+    def _tell(self, stream: str, connection: Connection) -> None:
+        for request in told(connection, stream):
             connection.command(*request)
 
     def _check_staged(self, state: StreamCopy, connection: Connection) -> None:
@@ -456,6 +490,36 @@ class FileLoad:
         found, wanted = connection.command("XLEN", self._staged or b""), state.rows + len(state.gone)
         if found != wanted:
             raise MoveError(f"{stream_name(self._staged or b'')} has {found:,} entries of {wanted:,}: {EVICTED}")
+
+
+class Spread:
+    """The delivery of rows of several streams to a cluster: one for each hash tag, made by `open_one` when its first row comes.
+
+    The rows of a call are of streams with the same tag.
+    """
+
+    def __init__(self, open_one: Callable[[bytes], Marked]) -> None:
+        self._open_one = open_one
+        self._deliveries: dict[str, Marked] = {}
+
+    def deliver(self, rows: BatchRows, start: int, stop: int) -> int:
+        key = rows.key_of(start)
+        tag = tag_beside(key)
+        if tag not in self._deliveries:
+            self._deliveries[tag] = self._open_one(key)
+        return self._deliveries[tag].deliver(rows, start, stop)
+
+    @property
+    def stream_rows(self) -> dict[bytes, int]:
+        return {key: count for each in self._deliveries.values() for key, count in each.stream_rows.items()}
+
+    def finish(self) -> None:
+        for each in self._deliveries.values():
+            each.finish()
+
+    def close(self) -> None:
+        for each in self._deliveries.values():
+            each.close()
 
 
 @contextmanager

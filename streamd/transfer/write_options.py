@@ -157,13 +157,21 @@ class SinkOptions:
         needs(given, ("verifyReplay",), "delivery=exactly-once", has=is_marked)
         named = ("runId", "markerPrefix", "markerTtl")
         needs(given, named, "delivery=exactly-once without idColumn, or idempotencyKey", has=is_marked or is_keyed)
-        return made._in_one_slot() if made.connection.cluster_nodes else made
-
-    def _in_one_slot(self) -> SinkOptions:
-        """The options for a cluster, where rows and markers are written in one transaction, and so are in one slot."""
-        if self.stream is None:
-            raise OptionError("stream", "must be given for a cluster: the rows of a write go to one stream")
-        if "{" in self.marker_prefix:
+        if made.connection.cluster_nodes and "{" in made.marker_prefix:
             raise OptionError("markerPrefix", "must not contain a hash tag: on a cluster, it gets that of the stream")
-        prefix = f"{self.marker_prefix}{{{tag_beside(stream_key(self.stream))}}}:"
-        return replace(self, connection=self.connection.at(self.stream), marker_prefix=prefix)
+        return made if made.stream is None else made.beside(stream_key(made.stream))
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether rows go to streams in different slots of a cluster, in which no transaction has them all."""
+        return self.stream is None and bool(self.connection.cluster_nodes)
+
+    def beside(self, key: bytes) -> SinkOptions:
+        """The options for streams with the hash tag of a key, and markers in their slot: one transaction writes both."""
+        if not self.connection.cluster_nodes:
+            return self
+        return replace(
+            self,
+            connection=self.connection.at_key(key),
+            marker_prefix=f"{self.marker_prefix}{{{tag_beside(key)}}}:",
+        )

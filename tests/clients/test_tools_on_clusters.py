@@ -223,16 +223,63 @@ def test_no_reply_to_an_earlier_request_is_read_after_a_node_broke(streamd_clust
         assert connection.pipeline([("XLEN", name) for name in names]) == [ENTRIES] * STREAMS
 
 
+NAMES = ("{a}:0", "{a}:1", "b", "c", "d", "e", "f")
+
+
+def write_rows(path: Path, rows: int) -> dict[str, list[int]]:
+    """A file of rows for several streams, and what each must have."""
+    expected: dict[str, list[int]] = {}
+    with path.open("w") as file:
+        for number in range(rows):
+            stream = NAMES[number * number % 23 % len(NAMES)]
+            file.write(f'{{"stream": "{stream}", "n": {number}}}\n')
+            expected.setdefault(stream, []).append(number)
+    return expected
+
+
+def numbers_of(client: redis.RedisCluster) -> dict[str, list[int]]:
+    return {name: [int(fields["n"]) for _, fields in client.xrange(name)] for name in NAMES if client.exists(name)}
+
+
+def test_rows_for_several_streams_are_loaded_once_however_often_the_load_is_killed(
+    streamd_cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    client = streamd_cluster.client(decode_responses=True)
+    path = tmp_path / "rows.jsonl"
+    expected = write_rows(path, 60_000)
+    words = ["load", "--url", url_of(streamd_cluster, 0, 1), str(path)]
+    for goal in (500, 3000, 6000):
+        process = subprocess.Popen([sys.executable, "-m", "streamd", *words], env=python_environment())
+        eventually(lambda goal=goal, process=process: client.xlen("c") > goal or process.poll() is not None)
+        process.kill()
+        process.wait()
+        slot = client.keyslot("c")
+        ports = [node.port for node in streamd_cluster.nodes]
+        owner = ports.index(streamd_cluster.client().get_node_from_key("c").port)
+        move(streamd_cluster, slot, slot, (owner + 1) % 3)
+    (said,) = map(json.loads, streamd(*words, "--json").splitlines())
+    assert numbers_of(client) == expected
+    assert (said["rows"], said["streams"]) == (60_000, {name: len(each) for name, each in expected.items()})
+    assert 0 < said["before"] <= 60_000
+    streamd(*words)
+    assert numbers_of(client) == expected
+    streamd(*words, "--again")
+    assert numbers_of(client) == {name: each * 2 for name, each in expected.items()}
+    for name in NAMES:
+        client.delete(name)
+    streamd(*words)
+    assert numbers_of(client) == expected
+
+
 def test_files_are_all_checked_before_one_is_loaded(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
     fill(streamd_cluster)
     folder = tmp_path / "files"
-    streamd("export", "--url", url_of(streamd_cluster), "--pattern", "s:1", "--to", str(folder))
+    streamd("export", "--url", url_of(streamd_cluster), "--pattern", "s:[12]", "--to", str(folder))
     client = streamd_cluster.client()
-    client.delete("s:1")
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"stream": "t", "n": 1}\n')
-    assert "several streams" in streamd("load", "--url", url_of(streamd_cluster), str(folder), str(rows), status=1)
-    assert not client.exists("s:1")
+    client.delete("s:1", "s:2")
+    words = ("load", "--url", url_of(streamd_cluster), str(folder), "--into", "t")
+    assert "several streams with their groups cannot become one" in streamd(*words, status=1)
+    assert not client.exists("t")
 
 
 def test_a_primary_dies_while_its_stream_is_read_and_while_streams_are_found(
@@ -404,14 +451,14 @@ def test_another_run_holds_the_lock_of_a_stream_of_a_cluster(streamd_cluster: Em
     ("words", "text"),
     [
         (("archive", "run", "{dir}/a", "--stream", "s", "--primary", "redis://h"), "--primary has no meaning"),
-        (("load", "{dir}/rows.jsonl"), "rows of {dir}/rows.jsonl for several streams cannot be loaded into a cluster: --into names one"),
+        (("load", "{dir}/other.jsonl"), "{dir}/other.jsonl does not say which stream it is of: --into does"),
         (("export", "missing", "--to", "{dir}/x"), "there is no stream 'missing'"),
     ],
 )  # fmt: skip
 def test_what_is_not_done_on_clusters_is_refused_in_one_line(
     streamd_cluster: EmbeddedCluster, tmp_path: Path, words: tuple[str, ...], text: str
 ) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"stream": "s", "n": 1}\n')
+    (tmp_path / "other.jsonl").write_text('{"n": 1}\n')
     said = streamd(*(each.format(dir=tmp_path) for each in words), "--url", url_of(streamd_cluster), status=1)
     assert text.format(dir=tmp_path) in said
     assert said.count("\n") == 1

@@ -31,6 +31,8 @@ from streamd.spark.sink.requests import RowPlan
 from streamd.spark.sink.writer import write_rows
 from streamd.spark.source.offsets import Offset
 from streamd.spark.source.planner import Planner
+from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.chunk_delivery import Delivery
 from streamd.transfer.read_options import SourceOptions
 from streamd.transfer.task import Task
 from streamd.transfer.write_options import SinkOptions
@@ -123,10 +125,9 @@ def test_batches_are_planned_over_all_nodes_while_slots_move(
     planner.close()
 
 
-def test_a_write_names_one_stream_and_its_markers_are_in_its_slot() -> None:
+def test_markers_are_in_the_slot_of_their_stream() -> None:
     cluster = {"url": "redis+cluster://h:1"}
-    with pytest.raises(OptionError, match=r"^option stream: must be given for a cluster"):
-        SinkOptions.parse(cluster)
+    assert SinkOptions.parse(cluster).is_spread
     with pytest.raises(OptionError, match=r"^option markerPrefix: must not contain a hash tag"):
         SinkOptions.parse({**cluster, "stream": "s", "delivery": "exactly-once", "markerPrefix": "{a}"})
     made = SinkOptions.parse({**cluster, "stream": "{a}:s", "delivery": "exactly-once"})
@@ -135,12 +136,24 @@ def test_a_write_names_one_stream_and_its_markers_are_in_its_slot() -> None:
 
 TABLE = StructType([StructField("k", StringType()), StructField("n", LongType())])
 WITH_IDS = StructType([*TABLE.fields, StructField("id", StringType())])
+SPREAD = StructType([StructField("stream", StringType()), *TABLE.fields])
+SPREAD_WITH_IDS = StructType([StructField("stream", StringType()), *WITH_IDS.fields])
 ROWS = 3000
+STREAMS = ("{a}:0", "{a}:1", "b", "c", "d", "e", "f:{", "g}")
 
 
-def batches_of(table: StructType) -> Iterator[pyarrow.RecordBatch]:
-    numbers = [*range(1, ROWS + 1)]
-    columns = {"k": [f"k{n}" for n in numbers], "n": numbers, "id": [f"{n}-0" for n in numbers]}
+def stream_of(number: int) -> str:
+    return STREAMS[number * number % 17 % len(STREAMS)]
+
+
+def batches_of(table: StructType, rows: int = ROWS) -> Iterator[pyarrow.RecordBatch]:
+    numbers = [*range(1, rows + 1)]
+    columns = {
+        "k": [f"k{n}" for n in numbers],
+        "n": numbers,
+        "id": [f"{n}-0" for n in numbers],
+        "stream": [*map(stream_of, numbers)],
+    }
     yield from pyarrow.table({name: columns[name] for name in table.names}).to_batches(max_chunksize=500)
 
 
@@ -191,6 +204,94 @@ def test_a_task_that_is_tried_again_after_its_primary_died_writes_each_row_once(
         assert written.result(DEADLINE_S) == {b"out": ROWS}
     found = cluster.client(decode_responses=True).xrange("out")
     assert [int(fields["n"]) for _, fields in found] == [*range(1, ROWS + 1)]
+
+
+def assert_each_row_once(client: redis.RedisCluster) -> None:
+    """Every stream has its rows, in their order."""
+    for stream in STREAMS:
+        expected = [number for number in range(1, ROWS + 1) if stream_of(number) == stream]
+        assert [int(fields["n"]) for _, fields in client.xrange(stream)] == expected
+
+
+class StoppedError(Exception):
+    """In place of the end of a process."""
+
+
+@pytest.mark.parametrize(
+    ("options", "table"),
+    [
+        ({"delivery": "exactly-once"}, SPREAD),
+        ({"idempotencyKey": "k"}, SPREAD),
+        ({"idColumn": "id", "delivery": "exactly-once"}, SPREAD_WITH_IDS),
+    ],
+    ids=["marker", "key", "id"],
+)
+def test_rows_of_several_streams_are_written_once_however_often_a_task_ends(
+    streamd_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], table: StructType
+) -> None:
+    client = streamd_cluster.client(decode_responses=True)
+    given = {"url": url_of(streamd_cluster, 0, 1), "chunkSize": "20", **options}
+    plan = RowPlan.of(table, SinkOptions.parse(given))
+    write, left = Delivery.deliver, 0  # chunks until the task ends
+
+    def deliver_some(delivery: Delivery, rows: BatchRows, start: int, stop: int) -> int:
+        nonlocal left
+        stop = write(delivery, rows, start, stop)
+        left -= 1
+        if left == 0:
+            raise StoppedError("stopped")
+        return stop
+
+    monkeypatch.setattr(Delivery, "deliver", deliver_some)
+    for number, chunks in enumerate((1, 3, 20, 60, 111, 140)):
+        left = chunks
+        with pytest.raises(StoppedError, match="stopped"):
+            write_rows(plan, Task("q", 1, 0, f"attempt-{number}"), batches_of(table))
+        move_away(streamd_cluster, STREAMS[number])
+    left = 0
+    streams = [stream_of(number) for number in range(1, ROWS + 1)]
+    assert write_rows(plan, Task("q", 1, 0, "last"), batches_of(table)) == {
+        name.encode(): count for name, count in Counter(streams).items()
+    }
+    assert_each_row_once(client)
+
+
+def test_another_batch_than_the_one_that_was_begun_is_refused(streamd_cluster: EmbeddedCluster) -> None:
+    given = {"url": url_of(streamd_cluster), "delivery": "exactly-once"}
+    plan = RowPlan.of(SPREAD, SinkOptions.parse(given))
+    write_rows(plan, Task("q", 1, 0, "first"), batches_of(SPREAD))
+    with pytest.raises(DeliveryError, match="repeated with other rows"):
+        write_rows(plan, Task("q", 1, 0, "again"), batches_of(SPREAD, ROWS - 1))
+    with pytest.raises(DeliveryError, match="partition 0 has other rows"):
+        write_rows(plan, Task("q", 1, 1, "again"), batches_of(SPREAD))
+    write_rows(plan, Task("q", 1, 0, "as-it-was"), batches_of(SPREAD))
+    assert_each_row_once(streamd_cluster.client(decode_responses=True))
+    write_rows(plan, Task("q", 2, 0, "next"), batches_of(SPREAD, 10))
+    with pytest.raises(DeliveryError, match="overtaken"):
+        write_rows(plan, Task("q", 1, 0, "late"), batches_of(SPREAD))
+
+
+def test_a_primary_dies_while_rows_of_several_streams_are_written(
+    streamd_start_cluster: Callable[..., EmbeddedCluster],
+) -> None:
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0)
+    given = {"url": url_of(cluster, *range(6)), "chunkSize": "20", "delivery": "exactly-once"}
+    plan = RowPlan.of(SPREAD, SinkOptions.parse(given))
+    first = stream_of(1)
+
+    def try_as_spark_does() -> None:
+        for attempt in range(3):
+            with suppress(DeliveryError):
+                write_rows(plan, Task("q", 1, 0, f"attempt-{attempt}"), batches_of(SPREAD))
+                return
+
+    dying = served_by(cluster, first)
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(try_as_spark_does)
+        eventually(lambda: cluster.client().xlen(first) >= 40, DEADLINE_S)
+        next(node for node in cluster.nodes if node.port == dying).kill()
+        written.result(DEADLINE_S)
+    assert_each_row_once(cluster.client(decode_responses=True))
 
 
 # --- With Spark -------------------------------------------------------------------------------------------------------

@@ -155,6 +155,23 @@ class Journal:
             self._wait()
         return agreed.crc
 
+    def begin(self, content: Content) -> None:
+        """Note that rows of the partition may be written from here on, where the marker of the journal does not count them."""
+        self._link.ask(lambda connection: self._begin(connection, content))
+
+    def _begin(self, connection: Connection, content: Content) -> None:
+        while True:
+            notes, marker = self._read(connection)
+            self._check_turn(notes)
+            if not content.rows or marker.rows:
+                connection.command("UNWATCH")
+                return
+            self._check_marker(marker, notes.contents.get(self._task.partition))
+            ttl = () if self._ttl_ms is None else ("PX", self._ttl_ms)
+            begun = Marker(self._task.batch, content.rows, content.crc).to_bytes()
+            if connection.transaction([("SET", self._marker_key, begun, *ttl)]) is not None:
+                return
+
     def _open(self, connection: Connection, way: str) -> None:
         task = self._task
         while True:

@@ -15,7 +15,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -23,13 +23,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from streamd.client.client_errors import DeliveryError, OptionError
+from streamd.client.key_names import stream_key
+from streamd.client.key_slots import tag_beside
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.journal import Content, Journal
 from streamd.spark.sink.keyed import Keyed, key_capacity
 from streamd.spark.sink.requests import RowPlan
 from streamd.spark.sink.spool import Spool
 from streamd.spark.spark_errors import told_in_one_line
-from streamd.transfer.batch_rows import BatchRows
+from streamd.transfer.batch_rows import BatchRows, split_by_slot
 from streamd.transfer.chunk_delivery import Delivery, WriterLink
 from streamd.transfer.collector_pause import collector_paused
 from streamd.transfer.marked import Marked
@@ -69,6 +71,8 @@ def write_rows(
     Without rows the server is not contacted, except for the journal of exactly-once.
     """
     filled = (batch for batch in batches if batch.num_rows)
+    if plan.options.is_spread:
+        return _write_spread(plan, task, filled, marker_ttl_ms)
     if plan.options.is_marked:
         return _write_marked(plan, task, filled, marker_ttl_ms)
     delivery: Delivery | None = None
@@ -120,6 +124,47 @@ def _write_marked(
             _deliver(plan, delivery, BatchRows(plan, encoder, prepared))
         delivery.finish()
         return delivery.stream_rows
+
+
+def _write_spread(
+    plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], marker_ttl_ms: int | None
+) -> dict[bytes, int]:
+    """Write the rows of one slot of a cluster after the other, each with markers of its own, once the journal has agreed to all."""
+    options = plan.options
+    ttl_ms = options.marker_ttl_ms if marker_ttl_ms is None else marker_ttl_ms
+    own = options.beside(stream_key(task.query))
+    encoder = plan.encoder(with_idmp=False)
+    places: dict[str, tuple[bytes, list[int]]] = {}  # one of the streams, and the batches, by hash tag
+    with closing(WriterLink(own.connection)) as link, Spool() as spool:
+        journal = Journal(own, task, link, ttl_ms)
+        if options.is_marked:
+            journal.open("marker")
+        count = crc = 0
+        for number, batch in enumerate(batches):
+            if number == 0 and plan.key is not None:
+                journal.open(_way_of(plan, batch))
+            rows = BatchRows(plan, encoder, plan.prepare(batch))
+            if options.is_marked:
+                for start, stop in _chunks(plan, rows):
+                    crc = zlib.crc32(rows.encode(start, stop), crc)
+            count += batch.num_rows
+            for key, part in split_by_slot(rows.batch, plan.stream or ""):
+                places.setdefault(tag_beside(key), (key, []))[1].append(spool.add(part))
+        if options.is_marked:
+            content = Content(count, crc)
+            journal.agree(content)
+            journal.begin(content)
+        written: dict[bytes, int] = {}
+        for key, numbers in places.values():
+            part_plan = replace(plan, options=options.beside(key))
+            delivery = open_delivery(part_plan.options, task, marker_ttl_ms=marker_ttl_ms)
+            with closing(delivery):
+                part_encoder = part_plan.encoder(with_idmp=isinstance(delivery, Keyed))
+                for prepared in spool.read(numbers):
+                    _deliver(part_plan, delivery, BatchRows(part_plan, part_encoder, prepared))
+                delivery.finish()
+                written |= delivery.stream_rows
+        return written
 
 
 def _deliver(plan: RowPlan, delivery: Delivery, rows: BatchRows) -> None:
