@@ -15,34 +15,32 @@ class Profile:
     total      instructions in all
     own        by function: in the function itself
     inclusive  by function: including what it calls; for recursive functions, each call is counted
-    calls      by caller and callee: in the callee, including what it calls
+    calls      which function calls which
     """
 
     total: int
     own: dict[str, int]
     inclusive: dict[str, int]
-    calls: dict[tuple[str, str], int] = field(default_factory=dict)
+    calls: set[tuple[str, str]] = field(default_factory=set)
 
 
 def read_profile(text: str) -> Profile:
     """Read a file of callgrind, with neither names nor positions compressed."""
     own: dict[str, int] = defaultdict(int)
     inclusive: dict[str, int] = defaultdict(int)
-    calls: dict[tuple[str, str], int] = defaultdict(int)
-    function, called, is_call = "", "", False
+    calls: set[tuple[str, str]] = set()
+    function, is_call = "", False
     for line in text.splitlines():
         if line.startswith("fn="):
             function = readable(line[3:])
         elif line.startswith("cfn="):
-            called = readable(line[4:])
+            calls.add((function, readable(line[4:])))
         elif line.startswith("calls="):
             is_call = True
         elif line[:1].isdigit():
             cost = int(line.split()[1]) if " " in line else 0
             inclusive[function] += cost
-            if is_call:
-                calls[function, called] += cost
-            else:
+            if not is_call:
                 own[function] += cost
             is_call = False
     return Profile(sum(own.values()), own, inclusive, calls)

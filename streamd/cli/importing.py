@@ -34,7 +34,11 @@ PRINT_EVERY_S = 10.0
 @click.command("import")
 @click.argument("url", metavar="redis://[USER:PASSWORD@]HOST:PORT[/DB]")
 @click.option(
-    "--to", default="redis://localhost:6379", show_default=True, metavar="URL", help="URL of the running streamd."
+    "--to",
+    default="redis://localhost:6379",
+    show_default=True,
+    metavar="URL",
+    help="URL of the running streamd, or of a node of a cluster.",
 )
 @click.option("--user", "username", metavar="NAME", help="ACL user for the source.")
 @click.option("--password-env", metavar="NAME", help="Environment variable that holds the password of the source.")
@@ -81,7 +85,8 @@ def command(
 ) -> None:
     """Take over the data of a running Redis, except values of modules, without downtime.
 
-    The target becomes a replica of the source, and a primary again at the end. Nothing is written
+    The target becomes a replica of the source, and a primary again at the end. If it is a node of a
+    cluster, keys are copied to the owners of their slots instead, and changes are applied there. Nothing is written
     before the source has been examined. Exit status: 0 success, 1 failure, 130 stopped; in any case the
     target is a primary with its own settings afterwards. docs/migration.md has the details.
     """

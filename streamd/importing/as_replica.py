@@ -53,11 +53,14 @@ class State:
 class Replica:
     """A target while it follows its source.
 
+    ended       what `end` has done, for the user
     address       host and port of the source as the target sees it
     skip          the target leaves out what it does not support
     was_linked    it has had the source's data
     has_replaced  it has begun to load a snapshot in place of what it held
     """
+
+    ended = "The target is a primary again, with its settings as they were"
 
     def __init__(self, source: Peer, target: Peer, address: tuple[str, int], *, skip: bool) -> None:
         self.source = source
@@ -140,6 +143,13 @@ class Replica:
                 if not str(error).startswith("LOADING") or time.monotonic() > deadline:
                     raise
             time.sleep(BETWEEN_ATTEMPTS_S)
+
+    def keys(self) -> int:
+        return sum(keys_of(self.target.info()).values())
+
+    def last_offset(self) -> int:
+        """The offset of the source's last change that the target has; after `end`."""
+        return int(self.target.info()["second_repl_offset"]) - 1
 
     # --- Progress ------------------------------------------------------------------------------------------------------
 

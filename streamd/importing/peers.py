@@ -12,10 +12,23 @@ from collections.abc import Sequence
 
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.connection import Connection, Reply, dial
+from streamd.client.key_slots import SLOT_COUNT
 from streamd.client.place import Place
+from streamd.client.replies import as_text
+from streamd.client.shards import parse_shards
 from streamd.errors import StreamdError
 
-__all__ = ["ImportFailedError", "Peer", "check_source", "check_target", "keys_of", "version_of"]
+__all__ = [
+    "ImportFailedError",
+    "Peer",
+    "PeerLostError",
+    "check_source",
+    "check_target",
+    "keys_of",
+    "parse_info",
+    "source_slots",
+    "version_of",
+]
 
 TIMEOUT_S = 30.0
 """How long a reply is waited for; a server that loads a snapshot may be slow to answer."""
@@ -24,6 +37,10 @@ DEFAULT_DATABASES = 16
 
 class ImportFailedError(StreamdError):
     """Why an import cannot be done, or did not succeed; str() is the line to print."""
+
+
+class PeerLostError(ImportFailedError):
+    """A server that does not answer."""
 
 
 class Peer:
@@ -46,7 +63,7 @@ class Peer:
         return raised(self.ask([words])[0])
 
     def ask(self, requests: Sequence[Sequence[str | bytes | int]]) -> list[Reply]:
-        """Send requests in one go; their replies in order, errors among them. Raises ImportFailedError."""
+        """Send requests in one go; their replies in order, errors among them. Raises PeerLostError, ImportFailedError."""
         try:
             try:
                 return self._asked(requests)
@@ -55,7 +72,7 @@ class Peer:
                 return self._asked(requests)
         except UnreachableError as error:
             self.close()
-            raise ImportFailedError(f"{self}: {error}") from None
+            raise PeerLostError(f"{self}: {error}") from None
 
     def _asked(self, requests: Sequence[Sequence[str | bytes | int]]) -> list[Reply]:
         return self.send(requests).replies(len(requests), raise_errors=False)
@@ -79,12 +96,10 @@ class Peer:
             text = self.call("INFO")
         except ServerError as error:
             raise ImportFailedError(f"{self} refuses INFO: {error}") from None
-        lines = text.decode("utf-8", "replace").splitlines() if isinstance(text, bytes) else []
-        fields = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+        fields = parse_info(text)
         if "redis_version" not in fields:
             raise ImportFailedError(f"{self} is not a Redis: INFO has no redis_version")
-        modules = [line.partition("name=")[2].partition(",")[0] for line in lines if line.startswith("module:")]
-        return fields | {"modules": ",".join(modules)}
+        return fields
 
     def offset(self) -> int:
         """How many bytes its stream of replication has: of a primary what it has sent, of a replica what it has applied."""
@@ -101,6 +116,14 @@ def raised(reply: Reply) -> Reply:
     if isinstance(reply, ServerError):
         raise reply
     return reply
+
+
+def parse_info(text: Reply) -> dict[str, str]:
+    """The fields of INFO, with the names of modules, separated by commas, as the field `modules`."""
+    lines = text.decode("utf-8", "replace").splitlines() if isinstance(text, bytes) else []
+    fields = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+    modules = [line.partition("name=")[2].partition(",")[0] for line in lines if line.startswith("module:")]
+    return fields | {"modules": ",".join(modules)}
 
 
 def version_of(fields: dict[str, str]) -> tuple[int, ...]:
@@ -123,10 +146,6 @@ def keys_of(fields: dict[str, str]) -> dict[int, int]:
 def check_source(source: Peer) -> dict[str, str]:
     """The source's INFO. Raises ImportFailedError when its data cannot be taken."""
     fields = source.info()
-    if fields.get("cluster_enabled") == "1":
-        raise ImportFailedError(
-            f"{source} is a node of a cluster: it holds only a part of the keys, and importing a cluster is not supported"
-        )
     if "sentinel_masters" in fields:
         raise ImportFailedError(f"{source} is a Sentinel: give the address of the primary")
     if version_of(fields) < (2, 8):
@@ -145,8 +164,10 @@ def check_target(target: Peer, source: dict[str, str], *, replace: bool) -> dict
     replace  what the target holds may be dropped
     """
     fields = target.info()
-    if fields.get("cluster_enabled") == "1":
-        raise ImportFailedError(f"{target} is a node of a cluster: it cannot be made a replica")
+    if source.get("cluster_enabled") == "1":
+        raise ImportFailedError(
+            f"The source is a node of a cluster, and holds only a part of the keys: they can go only into a cluster, not to {target.place}"
+        )
     if fields["run_id"] == source["run_id"]:
         raise ImportFailedError(f"{target} and the source are the same server")
     if fields["role"] == "slave":
@@ -166,6 +187,23 @@ def check_target(target: Peer, source: dict[str, str], *, replace: bool) -> dict
             f"{target} has {databases} databases, the source uses number {max(beyond)}: set `databases`"
         )
     return fields
+
+
+def source_slots(source: Peer) -> frozenset[int]:
+    """The slots whose keys the source has: all, unless it is a node of a cluster."""
+    name, shards = source.ask([("CLUSTER", "MYID"), ("CLUSTER", "SHARDS")])
+    for reply in (name, shards):
+        if isinstance(reply, ServerError):
+            if reply.code == "ERR":  # no cluster, or one that is too old to be asked
+                return frozenset(range(SLOT_COUNT))
+            raise PeerLostError(f"{source}: {reply}")
+    return frozenset(
+        slot
+        for shard in parse_shards(shards, source.place)
+        if any(node.id == as_text(name) for node in shard.nodes)
+        for first, last in shard.ranges
+        for slot in range(first, last + 1)
+    )
 
 
 def number_of_databases(peer: Peer) -> int:

@@ -14,8 +14,18 @@ from typing import Protocol
 from streamd.client.client_errors import ServerError
 from streamd.client.place import Place
 from streamd.importing.as_replica import Replica, State, find_obstacle
+from streamd.importing.cluster_target import ClusterTarget, check_cluster
 from streamd.importing.copying import Copied, copy_keys
-from streamd.importing.peers import ImportFailedError, Peer, check_source, check_target, keys_of, version_of
+from streamd.importing.into_cluster import IntoCluster
+from streamd.importing.peers import (
+    ImportFailedError,
+    Peer,
+    check_source,
+    check_target,
+    keys_of,
+    source_slots,
+    version_of,
+)
 from streamd.importing.survey import Survey, survey
 
 __all__ = ["ImportStoppedError", "Plan", "Screen", "Signals", "run_import"]
@@ -104,6 +114,9 @@ class _Import:
 
     def run(self) -> None:
         info = check_source(self.source)
+        if self.target.info().get("cluster_enabled") == "1":
+            self._run_into_cluster(info)
+            return
         target_info = check_target(self.target, info, replace=self.plan.replace)
         self.held_before = sum(keys_of(target_info).values())
         obstacle = self._find_way(info)
@@ -111,10 +124,40 @@ class _Import:
         found = self._survey(databases, info)
         self.began = time.monotonic()
         if obstacle is None:
-            self._replicate(skip=bool(found.unsupported) or self.plan.skip or self.plan.database is not None)
+            address = self.plan.address or (self.source.place.host, self.source.place.port)
+            skip = bool(found.unsupported) or self.plan.skip or self.plan.database is not None
+            self._replicate(Replica(self.source, self.target, address, skip=skip))
+            self._drop_other_databases()
         else:
             self._copy(databases, obstacle)
             self._copy_functions(found)
+
+    def _run_into_cluster(self, info: dict[str, str]) -> None:
+        cluster = ClusterTarget(self.target.place)
+        try:
+            slots = source_slots(self.source)
+            self.held_before = check_cluster(
+                cluster, self.source, info, slots, self.plan.database, replace=self.plan.replace
+            )
+            if (obstacle := self._find_way(info)) is not None:
+                raise ImportFailedError(f"{self.source} cannot be followed, which a cluster needs: {obstacle}")
+            db = self.plan.database or 0
+            found = self._survey([db], info)
+            self.began = time.monotonic()
+            following = IntoCluster(
+                self.source,
+                cluster,
+                db=db,
+                only=self.plan.database is not None,
+                slots=slots,
+                skip=self.plan.skip,
+                has_functions=bool(found.functions),
+            )
+            self._replicate(following)
+        finally:
+            cluster.close()
+        for name, count in following.left_out.most_common():
+            self.screen.line(f"{count:,} commands {name} of the source have no keys, and were left out")
 
     def _find_way(self, info: dict[str, str]) -> str | None:
         """Why keys are copied one by one; None when the source is replicated."""
@@ -187,9 +230,7 @@ class _Import:
 
     # --- As a replica ----------------------------------------------------------------------------------------------------
 
-    def _replicate(self, *, skip: bool) -> None:
-        address = self.plan.address or (self.source.place.host, self.source.place.port)
-        replica = Replica(self.source, self.target, address, skip=skip)
+    def _replicate(self, replica: Replica | IntoCluster) -> None:
         is_paused = False
         try:
             replica.begin()
@@ -207,16 +248,15 @@ class _Import:
         except BaseException:
             self.screen.line(self._put_back(replica, is_paused=is_paused))
             raise
-        self._drop_other_databases()
-        self._tell_the_end(state)
+        self._tell_the_end(replica, state)
 
-    def _wait_until_linked(self, replica: Replica) -> None:
+    def _wait_until_linked(self, replica: Replica | IntoCluster) -> None:
         """Wait for the snapshot and for the changes that were made meanwhile."""
         goal: int | None = None
         while True:
             self._stop_if_told("")
             state = replica.state()
-            keys = f"{state.keys:,} of {self.expected:,} keys" if state.step in ("loading", "linked") else ""
+            keys = f"{state.keys:,} of {self.expected:,} keys" if state.step in ("copying", "loading", "linked") else ""
             text = ", ".join(filter(None, (keys, f"{size_text(state.received)} received")))
             if state.step == "linked":
                 if goal is None:
@@ -225,13 +265,13 @@ class _Import:
                     self.screen.finish()
                     return
                 self.screen.progress("catching up", 0, 0, f"{goal - state.offset:,} bytes behind, {text}")
-            elif state.step == "loading" and not state.size:
-                self.screen.progress("loading", min(state.keys, self.expected), self.expected, text)
+            elif state.step in ("copying", "loading") and not state.size:
+                self.screen.progress(state.step, min(state.keys, self.expected), self.expected, text)
             else:
                 self.screen.progress(state.step, state.done, state.size, text)
             self.signals.wait(POLL_S)
 
-    def _follow(self, replica: Replica) -> None:
+    def _follow(self, replica: Replica | IntoCluster) -> None:
         """Show the lag each second, until the target is to be promoted."""
         self.screen.line(
             "In sync. Enter, Ctrl-C or SIGTERM promotes the target as soon as it has all changes of the source"
@@ -264,7 +304,7 @@ class _Import:
         self.screen.line(f"Writes to the source are paused for {self.plan.pause_s:g} s")
         return True
 
-    def _catch_up(self, replica: Replica) -> None:
+    def _catch_up(self, replica: Replica | IntoCluster) -> None:
         """Wait until the target has all that the source has, or until the user asks again.
 
         Without --follow and --pause-source it has what the source had when both were in sync, which is what was asked for.
@@ -288,7 +328,7 @@ class _Import:
                 was_told = True
             self.signals.wait(POLL_S, listens=self.plan.follows)
 
-    def _put_back(self, replica: Replica, *, is_paused: bool) -> str:
+    def _put_back(self, replica: Replica | IntoCluster, *, is_paused: bool) -> str:
         """Put both servers back before the end has been reached; what the target holds then. Raises ImportFailedError."""
         self.screen.finish()
         if is_paused:
@@ -298,14 +338,14 @@ class _Import:
             if replica.state().step == "loading":
                 self.screen.line("The target is loading the snapshot; it cannot be made a primary before that is done")
         replica.end()
-        keys = sum(keys_of(self.target.info()).values())
+        keys = replica.keys()
         if replica.was_linked:
             state = f"a complete copy, as the source was when it was last heard of: {keys:,} keys"
         elif not replica.has_replaced and keys == self.held_before:
             state = f"what it held before: {keys:,} keys" if keys else "no keys"
         else:
             state = f"{keys:,} keys, of {self.expected:,} that were found: import again with --replace"
-        return f"The target is a primary again, with its settings as they were. It holds {state}"
+        return f"{replica.ended}. It holds {state}"
 
     def _drop_other_databases(self) -> None:
         if self.plan.database is None:
@@ -314,18 +354,17 @@ class _Import:
             if db != self.plan.database:
                 self.target.ask([("SELECT", db), ("FLUSHDB",)])
 
-    def _tell_the_end(self, state: State) -> None:
+    def _tell_the_end(self, replica: Replica | IntoCluster, state: State) -> None:
         """The last lines; `state` is that of the moment before the promotion."""
-        fields = self.target.info()
         self.screen.finish()
+        end = f"{self.target} is a primary" if isinstance(replica, Replica) else "The cluster has all of them"
         self.screen.line(
-            f"{sum(keys_of(fields).values()):,} keys, {size_text(state.received)} received, "
-            f"{time.monotonic() - self.began:.1f} s. {self.target} is a primary"
+            f"{replica.keys():,} keys, {size_text(state.received)} received, {time.monotonic() - self.began:.1f} s. {end}"
         )
         if self.plan.follows:
             self.signals.wait(LAG_EVERY_S)  # so that writers that are still there show
         try:
-            later = self.source.offset() - (int(fields["second_repl_offset"]) - 1)
+            later = self.source.offset() - replica.last_offset()
         except ImportFailedError as error:
             self.screen.line(f"{error}. Changes that it made after offset {state.offset:,} may be missing")
             return

@@ -120,8 +120,7 @@ class Peer:
                 self._write(link)
         elif link in self._sockets:
             self._write(link)
-            if link in self._sockets:
-                self._read(link)
+            self._read(link)
 
     def _hold(self, link: int, opened: socket.socket) -> None:
         opened.setblocking(False)

@@ -1,0 +1,408 @@
+"""`streamd import` into a cluster: keys go to the owners of their slots, while slots move, primaries fail, and the source is written to."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.cluster.nodes import Nodes, start_cluster
+from support.importing import Running, run_import, words_of
+from support.replicas.nodes import Node
+from support.servers import Server, eventually
+
+pytestmark = [pytest.mark.long, pytest.mark.real]
+
+NewNode = Callable[..., Node]
+StartServer = Callable[..., Server]
+DEADLINE_S = 120
+KEYS = 3000
+
+
+def client_of(port: int, db: int = 0) -> redis.Redis:
+    return redis.Redis(port=port, db=db, protocol=2)
+
+
+def fill(client: redis.Redis) -> None:
+    pipe = client.pipeline(transaction=False)
+    for at in range(KEYS):
+        pipe.set(f"count:{at}", at, px=10_000_000 if at % 2 else None)
+    for at in range(60):
+        for number in range(30):
+            pipe.xadd(f"readings:{at}", {"sensor": at, "value": number}, id=f"{number + 1}-0")
+        pipe.xgroup_create(f"readings:{at}", "workers", "0")
+        pipe.xreadgroup("workers", f"worker-{at % 3}", {f"readings:{at}": ">"}, count=10)
+        pipe.hset(f"hash:{at}", mapping={"a": at, "b": "x" * 100})
+        pipe.rpush(f"list:{at}", *range(20))
+        pipe.sadd(f"set:{at}", *range(20))
+        pipe.zadd(f"ranks:{at}", {"a": at, "b": 2})
+    pipe.execute()
+
+
+class Load(threading.Thread):
+    """Writes of all kinds, which must be applied once, and in order, until it is stopped or nobody answers."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.written = 0
+        self._client = client_of(port)
+        self._ends = threading.Event()
+        self._random = random.Random(1)
+        self.start()
+
+    def run(self) -> None:
+        with self._client as client:
+            while not self._ends.wait(0.003):  # a source that is never idle would not show that the import catches up
+                at = self._random.randrange(60)
+                other = self._random.randrange(60)
+                pipe = client.pipeline(transaction=self._random.random() < 0.3)
+                pipe.incr(f"number:{at}")
+                pipe.rpush(f"list:{at}", self.written)
+                pipe.xadd(f"readings:{at}", {"n": self.written})
+                pipe.xreadgroup("workers", "late", {f"readings:{at}": ">"}, count=5)
+                pipe.lmove(f"list:{at}", f"list:{other}")
+                pipe.rename(f"number:{at}", f"number:{other}")
+                pipe.zunionstore(f"ranks:{other}", [f"ranks:{at}", f"ranks:{other}"])
+                pipe.set("greeting", "x" * at, px=10_000_000)
+                pipe.set(
+                    f"new:{self._random.randrange(5000)}", self.written, px=self._random.choice([None, 10_000_000])
+                )
+                pipe.delete(f"new:{self._random.randrange(5000)}", f"count:{self._random.randrange(KEYS)}")
+                pipe.expire(f"count:{self._random.randrange(KEYS)}", 5000)
+                try:
+                    pipe.execute()
+                except redis.ConnectionError:
+                    return
+                self.written += 1
+
+    def stop(self) -> None:
+        self._ends.set()
+        self.join()
+
+
+@pytest.fixture
+def source(new_redis: StartServer) -> Server:
+    return new_redis(repl_diskless_sync_delay="0")
+
+
+@pytest.fixture
+def load(source: Server) -> Iterator[Load]:
+    with client_of(source.port) as client:
+        fill(client)
+    running = Load(source.port)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def start_one(*arguments: Any) -> Running:
+        started.append(Running(words_of(*arguments), tmp_path / f"import{len(started)}.log"))
+        return started[-1]
+
+    yield start_one
+    for each in started:
+        each.close()
+
+
+def data_of(clients: list[redis.Redis]) -> dict[bytes, Any]:
+    """All keys with their values, groups and pending entries, and whether they expire; times are left out."""
+    found: dict[bytes, Any] = {}
+    for client in clients:
+        for key in client.scan_iter(count=1000):
+            kind = client.type(key)
+            value: Any
+            if kind == b"stream":
+                groups = client.xinfo_groups(key)
+                pending = [
+                    [
+                        (each["message_id"], each["consumer"], each["times_delivered"])
+                        for each in client.xpending_range(key, group["name"], "-", "+", 10_000)
+                    ]
+                    for group in groups
+                ]
+                value = client.xrange(key), groups, pending
+            elif kind == b"string":
+                value = client.get(key)
+            elif kind == b"hash":
+                value = client.hgetall(key)
+            elif kind == b"list":
+                value = client.lrange(key, 0, -1)
+            elif kind == b"set":
+                value = sorted(client.smembers(key))
+            else:
+                value = client.zrange(key, 0, -1, withscores=True)
+            assert key not in found
+            found[key] = value, client.ttl(key) > 0
+    return found
+
+
+def assert_same_data(source: Server, nodes: Nodes) -> None:
+    nodes.wait()  # on a busy machine a node may seem to have failed
+    primaries = [node for node in nodes.running if "role:master" in nodes.ask(node, "INFO", "replication")]
+    theirs = data_of([client_of(source.port)])
+    ours = data_of([client_of(node.port) for node in primaries])
+    assert ours.keys() == theirs.keys()
+    assert [key for key in theirs if ours[key] != theirs[key]] == []
+
+
+class Moves(threading.Thread):
+    """Moves slots key by key, from the first node to the second and back."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        super().__init__()
+        self.moved = 0
+        self._nodes = nodes
+        self._ends = threading.Event()
+        self._clients = [client_of(node.port) for node in nodes]
+        self.start()
+
+    def run(self) -> None:
+        while not self._ends.is_set():
+            for at in (0, 1):
+                for slot in range(0, 4000, 400):
+                    self._move(slot, at, 1 - at)
+
+    def _move(self, slot: int, source: int, target: int) -> None:
+        ids = [self._nodes.id_of(node) for node in self._nodes]
+        self._clients[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+        self._clients[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+        while keys := self._clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 2):
+            self._clients[source].execute_command(
+                "MIGRATE", "127.0.0.1", self._nodes[target].port, "", 0, 5000, "KEYS", *keys
+            )
+        for client in (self._clients[target], self._clients[source], self._clients[2]):
+            client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+        self.moved += 1
+
+    def stop(self) -> None:
+        self._ends.set()
+        self.join()
+        for client in self._clients:
+            client.close()
+
+
+def finish(running: Running, load: Load, more: int = 200) -> None:
+    """Let the source be written to for some time, then end the import."""
+    goal = load.written + more
+    eventually(lambda: load.written > goal, DEADLINE_S, "more writes")
+    load.stop()
+    running.press_enter()
+    assert running.end() == 0, running.said()
+    assert "The cluster has all of them" in running.said()
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_everything_arrives_at_the_owner_of_its_slot(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running], kind: str
+) -> None:
+    nodes = start_cluster(new_node, [kind] * 3)
+    running = start(source, nodes[1], "--follow")
+    running.wait_for("In sync")
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+@pytest.mark.parametrize("moment", ["while keys are copied", "while it follows"])
+def test_slots_that_move_lose_nothing(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running], moment: str
+) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    moves = Moves(nodes) if moment == "while keys are copied" else None
+    running = start(source, nodes[0], "--follow")
+    running.wait_for("In sync")
+    moves = moves or Moves(nodes)
+    goal = moves.moved + 20
+    eventually(lambda: moves.moved > goal or not moves.is_alive(), DEADLINE_S, "moves")
+    assert moves.is_alive()
+    moves.stop()
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+def test_slots_that_move_at_once_lose_nothing(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running]
+) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    running = start(source, nodes[0], "--follow")
+    running.wait_for("In sync")
+    for target, ranges in ((1, (0, 3000)), (2, (3001, 4000)), (2, (6000, 7000)), (0, (0, 3000))):
+        task = nodes[target].must("CLUSTER", "MIGRATION", "IMPORT", *map(str, ranges)).value
+
+        def is_over(target: int = target, task: Any = task) -> bool:
+            return "completed" in str(nodes[target].must("CLUSTER", "MIGRATION", "STATUS", "ID", task).plain())
+
+        eventually(is_over, DEADLINE_S, "the migration")
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+@pytest.mark.parametrize("moment", ["while keys are copied", "while it follows"])
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_primary_that_fails_is_replaced_without_a_loss(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running], moment: str, kind: str
+) -> None:
+    nodes = start_cluster(new_node, [kind] * 3, [kind] * 3)
+    running = start(source, nodes[1], "--follow")
+    running.wait_for("copying" if moment == "while keys are copied" else "lag")
+    nodes[0].kill()
+    nodes.wait("the replica takes over")
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+def test_what_a_failover_loses_is_copied_again(
+    new_node: NewNode, source: Server, start: Callable[..., Running]
+) -> None:
+    nodes = start_cluster(
+        new_node, ["streamd"] * 3, ["streamd"] * 3, repl_timeout="600", cluster_replica_validity_factor="0"
+    )
+    running = start(source, nodes[1], "--follow")
+    running.wait_for("In sync")
+    primary, replica = nodes[0], nodes.replica_of(nodes[0])
+    replica.freeze()  # it gets nothing of what follows
+    with client_of(source.port) as client:
+        fill(client)
+        eventually(lambda: f"{client.dbsize():,} keys" in running.said(), DEADLINE_S, "all keys")
+    primary.kill()
+    replica.thaw()
+    nodes.wait("the replica takes over")
+    running.press_enter()
+    assert running.end() == 0, running.said()
+    assert_same_data(source, nodes)
+
+
+def test_a_primary_that_starts_again_without_data_is_filled_again(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running]
+) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3, cluster_node_timeout="60000")
+    running = start(source, nodes[1], "--follow")
+    running.wait_for("In sync")
+    nodes[0].kill()
+    nodes[0].start()
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+@pytest.mark.parametrize("backlog", ["64mb", "16kb"])
+def test_a_link_that_breaks_is_made_again(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running], backlog: str
+) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client:
+        client.config_set("repl-backlog-size", backlog)
+        running = start(source, nodes[0], "--follow")
+        running.wait_for("In sync")
+        for _ in range(3):
+            client.execute_command("CLIENT", "KILL", "TYPE", "REPLICA")
+            finish_some(load)
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+def finish_some(load: Load) -> None:
+    goal = load.written + 50
+    eventually(lambda: load.written > goal, DEADLINE_S, "more writes")
+
+
+def test_an_import_that_was_killed_is_started_again(
+    new_node: NewNode, source: Server, load: Load, start: Callable[..., Running]
+) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    killed = start(source, nodes[0], "--follow")
+    killed.wait_for("lag")
+    killed.process.kill()
+    killed.end()
+    finish_some(load)
+    with client_of(source.port) as client:
+        client.delete("hash:1", "count:1")  # what is gone from the source must go from the cluster, too
+    assert "of these slots: --replace drops them" in run_import(source, nodes[0], status=1)
+    running = start(source, nodes[0], "--follow", "--replace")
+    running.wait_for("In sync")
+    finish(running, load)
+    assert_same_data(source, nodes)
+
+
+def test_commands_that_change_everything(new_node: NewNode, source: Server, start: Callable[..., Running]) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client, client_of(source.port, 5) as other:
+        client.execute_command(
+            "FUNCTION", "LOAD", "#!lua name=first\nredis.register_function('f', function() return 1 end)"
+        )
+        fill(client)
+        running = start(f"redis://127.0.0.1:{source.port}/0", nodes[0], "--follow")
+        running.wait_for("In sync")
+        client.execute_command(
+            "FUNCTION", "LOAD", "#!lua name=other\nredis.register_function('g', function() return 2 end)"
+        )
+        other.set("elsewhere", 1)
+        client.flushdb()
+        client.mset({f"later:{at}": at for at in range(100)})
+        client.swapdb(0, 5)
+        client.mset({f"latest:{at}": at for at in range(100)})
+        client.sort("list", store="sorted")
+        running.press_enter()
+        assert running.end() == 0, running.said()
+    assert_same_data(source, nodes)
+    for node in nodes:
+        assert node.must("FCALL", "g", "0").value == 2
+
+
+def test_nodes_of_a_cluster_go_into_another_one_by_one(new_node: NewNode, start: Callable[..., Running]) -> None:
+    sources = start_cluster(new_node, ["redis", "streamd"])
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with redis.RedisCluster(host="127.0.0.1", port=sources[0].port) as client:
+        for at in range(KEYS):
+            client.set(f"count:{at}", at)
+    for at, each in enumerate(sources):
+        running = start(each, nodes[at], "--follow", "--until-lag", "0")
+        assert running.end() == 0, running.said()
+    theirs = data_of([client_of(node.port) for node in sources])
+    assert data_of([client_of(node.port) for node in nodes]) == theirs
+    assert "is itself a node of that cluster" in run_import(nodes[0], nodes[1], status=1)
+    running = start(sources[0], nodes[0], "--follow", "--replace")
+    running.wait_for("In sync")
+    for node in sources:
+        node.must("CLUSTER", "SETSLOT", "5", "NODE", sources.id_of(sources[1]))
+    assert running.end() == 1
+    assert "has other slots now" in running.said()
+
+
+def test_what_cannot_go_is_told(new_node: NewNode, source: Server, start: Callable[..., Running]) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client, client_of(source.port, 3) as other:
+        other.set("elsewhere", 1)
+        assert "has only database 0, the source uses number 3" in run_import(source, nodes[0], status=1)
+        other.flushdb()
+        assert "cannot be followed, which a cluster needs: --copy asks for it" in run_import(
+            source, nodes[0], "--copy", status=1
+        )
+        client.execute_command("VADD", "vectors", "VALUES", 3, 1, 2, 3, "alice")
+        client.set("text", 1)
+        assert "Nothing was changed: 1 key cannot be taken" in run_import(source, nodes[0], status=1)
+        assert all(node.must("DBSIZE").value == 0 for node in nodes)
+        run_import(source, nodes[0], "--skip-unsupported")
+        assert sum(node.must("DBSIZE").value for node in nodes) == 1
+        client.delete("vectors")
+        running = start(source, nodes[0], "--follow", "--replace")
+        running.wait_for("In sync")
+        client.execute_command("VADD", "vectors", "VALUES", 3, 1, 2, 3, "alice")
+        assert running.end() == 1
+        assert "does not accept vectors: ERR Bad data format" in running.said()
+        client.delete("vectors")
+        running = start(source, nodes[0], "--follow", "--replace")
+        running.wait_for("In sync")
+        other.set("elsewhere", 1)
+        assert running.end() == 1
+        assert "has had a change of database 3" in running.said()
+    nodes[2].kill()
+    eventually(lambda: nodes.state(nodes[0]) == "fail", DEADLINE_S, "the cluster is down")
+    assert "does not serve all slots" in run_import(
+        f"redis://127.0.0.1:{source.port}/0", nodes[0], "--replace", status=1
+    )
