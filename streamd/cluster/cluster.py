@@ -25,6 +25,7 @@ from streamd.cluster.announcing import Announcing
 from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.options import Options
+from streamd.cluster.bus.slots import ranges_of
 from streamd.cluster.channels import end_subscriptions
 from streamd.cluster.handing_over import ask_to_take_over, find_successor
 from streamd.cluster.links import BusLinks
@@ -36,6 +37,7 @@ from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.errors import CommandError, StartError, StreamdError
+from streamd.observe.hotkeys import HotKeys
 from streamd.persistence.keeper import Persistence
 from streamd.process.listening import ListenError, PortListener
 from streamd.pubsub.hub import Hub
@@ -133,6 +135,7 @@ class Cluster(Capability):
         self._is_settling = False
         self._must_look_at_waits = False
         self._view: tuple[object, ...] = ()
+        host.get(HotKeys).own_slots = lambda: list(ranges_of(self.core.state.myself.slots))
         self.links = BusLinks(host.loop, self)
         self.links.may_accept = lambda: not (self._host.is_loading and self.core.state.myself.is_primary)
         self._bus_port = BusPort(config)

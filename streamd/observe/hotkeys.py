@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from streamd.core.args import integer as read_integer
@@ -24,8 +25,12 @@ from streamd.core.route import Route
 from streamd.core.spec import keys_of
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 from streamd.integers import INT32_MAX
+from streamd.keyspace.hash_slot import SLOTS, slot_of
 
-__all__ = ["HotKeys", "Session", "SessionOptions", "Weights", "request_size"]
+__all__ = ["HotKeys", "Session", "SessionOptions", "SlotRange", "Weights", "request_size"]
+
+SlotRange = tuple[int, int]
+"""The first slot and the last one."""
 
 MOST_KEYS = 8192
 MOST_BYTES = 16 * 1024 * 1024
@@ -40,6 +45,7 @@ class SessionOptions(NamedTuple):
     shown             COUNT: how many keys are returned
     seconds           DURATION; 0: until it is stopped
     ratio             SAMPLE: one in `ratio` commands is counted for its keys
+    slots             SLOTS: only keys of these are counted; empty: of all
     """
 
     has_cpu: bool
@@ -47,10 +53,14 @@ class SessionOptions(NamedTuple):
     shown: int = 10
     seconds: int = 0
     ratio: int = 1
+    slots: tuple[int, ...] = ()
 
     @classmethod
-    def parse(cls, words: list[bytes]) -> SessionOptions:
-        """Read the arguments after START; CommandError. METRICS comes first, and accepts any words within its count."""
+    def parse(cls, words: list[bytes], own_slots: Sequence[SlotRange] | None = None) -> SessionOptions:
+        """Read the arguments after START; CommandError. METRICS comes first, and accepts any words within its count.
+
+        own_slots  those of this node of a cluster; None: it is none
+        """
         if len(words) < 2 or words[0].upper() != b"METRICS":
             raise CommandError("ERR METRICS parameter is required")
         count = _number(words[1], 1, 2, "METRICS count must be > 0 and <= 2")
@@ -63,6 +73,7 @@ class SessionOptions(NamedTuple):
         if not {b"CPU", b"NET"}.intersection(metrics):
             raise CommandError("ERR METRICS no valid metrics passed. Supported: CPU|NET")
         numbers = {"shown": 10, "seconds": 0, "ratio": 1}
+        slots: tuple[int, ...] = ()
         rest = iter(words[2 + count :])
         for text in rest:
             word, operand = text.upper(), next(rest, None)
@@ -75,10 +86,31 @@ class SessionOptions(NamedTuple):
             elif word == b"SAMPLE":
                 numbers["ratio"] = _number(operand, 1, INT32_MAX, "SAMPLE ratio must be positive")
             elif word == b"SLOTS":
-                raise CommandError("ERR SLOTS parameter cannot be used in non-cluster mode")
+                if own_slots is None:
+                    raise CommandError("ERR SLOTS parameter cannot be used in non-cluster mode")
+                if slots:
+                    raise CommandError("ERR SLOTS parameter already specified")
+                slots = _read_slots(operand, rest, own_slots)
             else:
                 raise OptionSyntaxError
-        return cls(b"CPU" in metrics, b"NET" in metrics, **numbers)
+        return cls(b"CPU" in metrics, b"NET" in metrics, **numbers, slots=slots)
+
+
+def _read_slots(count: bytes, rest: Iterator[bytes], own_slots: Sequence[SlotRange]) -> tuple[int, ...]:
+    """The slots of SLOTS. As in Redis, each is checked before the next one is read."""
+    wanted = _number(count, 1, SLOTS, f"SLOTS count must be between 1 and {SLOTS}")
+    words = list(islice(rest, wanted))
+    if len(words) < wanted:
+        raise CommandError("ERR not enough slot numbers provided")
+    found: list[int] = []
+    for text in words:
+        slot = _number(text, 0, SLOTS - 1, "Invalid or out of range slot")
+        if not any(first <= slot <= last for first, last in own_slots):
+            raise CommandError(f"ERR slot {slot} not handled by this node")
+        if slot in found:
+            raise CommandError("ERR duplicate slot number")
+        found.append(slot)
+    return tuple(sorted(found))
 
 
 def _number(text: bytes, least: int, most: int, otherwise: str) -> int:
@@ -128,6 +160,8 @@ class Session:
     is_active   whether it still counts
     time_us     of all commands with keys, sampled or not
     net_bytes   of their requests and replies
+    selected_us, selected_bytes  the same, of the slots of the options
+    sampled_us, sampled_bytes    the same, of those that were counted for their keys
     time        by key, in us; None when it was not requested
     bytes       by key; None when it was not requested
     """
@@ -138,6 +172,9 @@ class Session:
         self.is_active = True
         self.time_us = 0
         self.net_bytes = 0
+        self.selected_us = self.selected_bytes = 0
+        self.sampled_us = self.sampled_bytes = 0
+        self._slots = frozenset(options.slots)
         self.time = Weights() if options.has_cpu else None
         self.bytes = Weights() if options.has_net else None
         self._started = time.monotonic()
@@ -171,8 +208,15 @@ class Session:
         """Count a command that names `keys`."""
         self.time_us += took_us
         self.net_bytes += net_bytes
+        if self._slots:
+            if slot_of(keys[0]) not in self._slots:
+                return
+            self.selected_us += took_us
+            self.selected_bytes += net_bytes
         if self._draw is not None and self._draw(self.options.ratio):
             return
+        self.sampled_us += took_us
+        self.sampled_bytes += net_bytes
         for weights, weight in ((self.time, took_us), (self.bytes, net_bytes)):
             if weights is not None:
                 for key in keys:
@@ -202,6 +246,8 @@ class HotKeys(Capability):
         self._loop = host.loop
         self._never = self.slow_us
         self._end: asyncio.TimerHandle | None = None
+        self.own_slots: Callable[[], Sequence[SlotRange]] | None = None
+        """The slots of this node of a cluster; None: it is none."""
 
     def begin(self, options: SessionOptions, now_ms: int) -> None:
         """Start a session; the counts of the previous one are dropped."""

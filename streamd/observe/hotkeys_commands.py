@@ -11,12 +11,11 @@ from streamd.core.dispatch import ServerContext
 from streamd.core.help import declare_help
 from streamd.core.spec import block, command, container, integer, multiple, optional, token
 from streamd.errors import CommandError
-from streamd.observe.hotkeys import HotKeys, SessionOptions, Weights
+from streamd.keyspace.hash_slot import SLOTS
+from streamd.observe.hotkeys import HotKeys, Session, SessionOptions, Weights
 from streamd.protocol.reply import ReplyWriter
 
 __all__: list[str] = []
-
-LAST_SLOT = 16383
 
 
 # --- The commands -----------------------------------------------------------------------------------------------------
@@ -45,7 +44,9 @@ def _is_active(ctx: ServerContext) -> bool:
 def hotkeys_start(ctx: ServerContext, args: list[bytes]) -> None:
     if _is_active(ctx):
         raise CommandError("ERR hotkey tracking session already in progress")
-    ctx.get(HotKeys).begin(SessionOptions.parse(args[2:]), ctx.now_ms)
+    hot_keys = ctx.get(HotKeys)
+    own_slots = None if hot_keys.own_slots is None else hot_keys.own_slots()
+    hot_keys.begin(SessionOptions.parse(args[2:], own_slots), ctx.now_ms)
     ctx.reply.simple("OK")
 
 
@@ -87,9 +88,9 @@ def hotkeys_get(ctx: ServerContext, args: list[bytes]) -> None:
     found: dict[str, int | list[list[int]] | Weights] = {
         "tracking-active": int(session.is_active),
         "sample-ratio": options.ratio,
-        "selected-slots": [[0, LAST_SLOT]],
-        "all-commands-all-slots-us": session.time_us,
-        "net-bytes-all-commands-all-slots": session.net_bytes,
+        "selected-slots": _selected_slots(ctx.get(HotKeys), options),
+        **_sums(session, "{}-us", (session.sampled_us, session.selected_us, session.time_us)),
+        **_sums(session, "net-bytes-{}", (session.sampled_bytes, session.selected_bytes, session.net_bytes)),
         "collection-start-time-unix-ms": session.started_ms,
         "collection-duration-ms": session.duration_ms,
     }
@@ -112,6 +113,27 @@ def hotkeys_get(ctx: ServerContext, args: list[bytes]) -> None:
             _write_weights(reply, value.heaviest(options.shown))
 
 
+def _selected_slots(hot_keys: HotKeys, options: SessionOptions) -> list[list[int]]:
+    """Runs of slots: their first and last ones; only one number for a slot alone."""
+    runs: list[list[int]] = []
+    if not options.slots:
+        runs = [[0, SLOTS - 1]] if hot_keys.own_slots is None else [list(run) for run in hot_keys.own_slots()]
+    for slot in options.slots:
+        if runs and runs[-1][1] == slot - 1:
+            runs[-1][1] = slot
+        else:
+            runs.append([slot, slot])
+    return [run[: 1 + (run[0] != run[1])] for run in runs]
+
+
+def _sums(session: Session, name: str, sums: tuple[int, int, int]) -> dict[str, int]:
+    """The sums over commands that were sampled, that were selected, and over all, as far as these differ."""
+    options = session.options
+    shown = ("sampled-commands-selected-slots", "all-commands-selected-slots", "all-commands-all-slots")
+    is_shown = (bool(options.slots) and options.ratio > 1, bool(options.slots), True)
+    return {name.format(each): number for each, number, wanted in zip(shown, sums, is_shown, strict=True) if wanted}
+
+
 def _write_weights(reply: ReplyWriter, found: Sequence[tuple[bytes, int]]) -> None:
     reply.array(2 * len(found))
     for key, weight in found:
@@ -121,11 +143,12 @@ def _write_weights(reply: ReplyWriter, found: Sequence[tuple[bytes, int]]) -> No
 
 declare_help(
     "HOTKEYS", "server", "8.6.1",
-    "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
+    "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>] [SLOTS <count> <slot> ...]",
     "    Start counting which keys take most time (CPU), most bytes (NET), or both.",
     "    COUNT: how many keys are returned, 10 when not given.",
     "    DURATION: stop after this number of seconds.",
     "    SAMPLE: count one in <ratio> commands for its keys.",
+    "    SLOTS: count only keys of these slots of this node of a cluster.",
     "STOP",
     "    Stop counting. The results stay.",
     "GET",

@@ -185,8 +185,22 @@ TRANSACTIONS = """
     SELECT 1
     EXEC
 """
+HOT_KEYS = "\n".join(
+    ["CLUSTER DELSLOTS 16383"]
+    + [
+        f"HOTKEYS START METRICS 2 CPU NET {words}\nHOTKEYS STOP\nHOTKEYS RESET"
+        for words in (
+            "SLOTS 1 5", "SLOTS", "SLOTS 0", "SLOTS 0 1", "SLOTS x 1", "SLOTS -1 1", "SLOTS 16385 1", "SLOTS 2 1",
+            "SLOTS 1 x", "SLOTS 1 16384", "SLOTS 1 -1", "SLOTS 1 16383", "SLOTS 2 16383 x", "SLOTS 2 x 16383",
+            "SLOTS 2 1 1", "SLOTS 3 1 1 16383", "SLOTS 3 1 2 COUNT", "SLOTS 1 1 COUNT", "SLOTS 1 1 COUNT 2 SAMPLE 3",
+            "COUNT 2 SLOTS 1 1", "SLOTS 1 1 SLOTS 1 2", "SLOTS 1 1 2",
+        )
+    ]
+    + ["CLUSTER ADDSLOTS 16383"]
+)  # fmt: skip
 SCRIPTS = {
     "slots": SLOTS, "setslot": SETSLOT, "nodes": NODES, "statistics": STATISTICS, "routing": ROUTING, "transactions": TRANSACTIONS,
+    "hot keys": HOT_KEYS,
 }  # fmt: skip
 
 
@@ -251,6 +265,22 @@ def test_endpoints_are_shown_as_by_redis(alone: Nodes, wires: list[Wire], kind: 
         assert ours == theirs, request_
     for node in alone:
         node.must("CONFIG", "SET", "cluster-preferred-endpoint-type", "ip", "cluster-announce-hostname", "")
+
+
+@pytest.mark.parametrize("options", ["", "SLOTS 5 3 1 5061 9 2", "SLOTS 1 5061 SAMPLE 1", "SLOTS 2 0 2 SAMPLE 1000000"])
+@pytest.mark.parametrize("metrics", ["1 NET", "2 CPU NET"])
+def test_hot_keys_are_counted_by_slots(wires: list[Wire], options: str, metrics: str) -> None:
+    """foo is in slot 12182, bar in 5061."""
+    found = []
+    for wire in wires:
+        assert wire.call(*f"HOTKEYS START METRICS {metrics} {options}".split()).value == b"OK"
+        for request in ("SET foo 1", "SET bar 12", "MGET bar {bar}2", "GET foo", "PING"):
+            assert not wire.call(*request.split()).is_error
+        (session,) = wire.call("HOTKEYS", "GET").plain()
+        flat = [*session.items()] if isinstance(session, dict) else [*zip(session[::2], session[1::2], strict=True)]
+        found.append([(name, None if name.endswith((b"us", b"ms")) else value) for name, value in flat])
+        wire.pipeline([("HOTKEYS", "STOP"), ("HOTKEYS", "RESET"), ("DEL", "foo"), ("DEL", "bar")])
+    assert found[0] == found[1]
 
 
 def test_hello_tells_the_mode(alone: Nodes) -> None:
