@@ -123,6 +123,7 @@ class Server(Host):
         await self.get(Console).open()
         if self.is_stopped:
             return
+        self.get(MigrationTargets).make_tls = self.get(Following).make_tls
         if self.config.tls_cluster:
             self.get(Cluster).use_tls(make_context(self.config))
         await self.get(Cluster).open()

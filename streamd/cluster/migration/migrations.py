@@ -138,8 +138,8 @@ class SlotMigrations(Capability):
         if client is handover.main and handover.task.state != "stream-eof":
             # Later, the other node drops the connection when it has taken the slots: whether it has, the bus tells.
             self._fail(handover.task, handover.task.explain("Main channel - Connection lost"))
-        elif client is handover.channel and handover.task.state in ("wait-bgsave-start", "send-bulk-and-stream"):
-            self._fail(handover.task, handover.task.explain("RDB channel - Connection lost"))
+        elif client is handover.channel:
+            handover.channel_lost()
 
     # --- Tasks -----------------------------------------------------------------------------------------------------------------
 

@@ -161,7 +161,20 @@ class Handover:
             self._end_channel(channel)
         self._host.loop.call_soon(self._hand_over_if_due)
 
+    def channel_lost(self) -> None:
+        """The other node has closed the second connection.
+
+        It does so when it has everything, perhaps before the child has ended here. If it has not, the child cannot write on, or the
+        first connection is closed, too.
+        """
+        if self.task.state == "wait-bgsave-start":
+            self._failed("RDB channel - Connection lost")
+        elif self._relay is not None:
+            self._relay.close()
+
     def _end_channel(self, channel: Client) -> None:
+        if channel.transport is None:
+            return
         channel.outflow = None
         channel.close_after_reply = True
         channel.send_later()

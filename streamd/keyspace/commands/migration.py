@@ -1,22 +1,29 @@
 """MigrationTargets: the connections of MIGRATE to other servers. They block on purpose: see migrate.py.
 
-A connection is kept for a few seconds, since a client that moves one key usually moves more.
+A connection is kept for a few seconds, since a client that moves one key usually moves more. With tls-cluster it uses TLS, as in Redis:
+then the ports by which nodes know each other are those with TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
+import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
+from streamd.errors import StreamdError
 from streamd.protocol.request_bytes import encode_request
 
 __all__ = ["MigrationTarget", "MigrationTargets", "TargetIOError"]
+
+log = logging.getLogger("streamd")
 
 KEPT = 64
 KEPT_S = 10.0
@@ -81,12 +88,17 @@ class MigrationTarget:
 
 
 class MigrationTargets(Capability):
-    """The open connections, by host and port. `len()` is their number."""
+    """The open connections, by host and port. `len()` is their number.
+
+    make_tls  makes the context for tls-cluster; raises StreamdError; set by what knows the certificates
+    """
 
     info = {"stats": (Field("migrate_cached_sockets", lambda self: len(self._kept)),)}
 
     def __init__(self, host: Host) -> None:
         self._loop = host.loop
+        self._config = host.config
+        self.make_tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
         self._kept: dict[ADDRESS, MigrationTarget] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -101,11 +113,23 @@ class MigrationTargets(Capability):
             return target
         if len(self._kept) >= KEPT:
             self.drop(min(self._kept.values(), key=lambda kept: kept.used_at))
-        target = MigrationTarget((host, port), open_socket(host, port, timeout_s))
+        sock = open_socket(host, port, timeout_s)
+        if self._config.tls_cluster:
+            sock = self._secure(sock)
+        target = MigrationTarget((host, port), sock)
         self._kept[host, port] = target
         if self._timer is None:
             self._timer = self._loop.call_later(KEPT_S, self._drop_idle)
         return target
+
+    def _secure(self, sock: socket.socket) -> socket.socket:
+        """A connection with TLS over an open one; raises TargetIOError."""
+        try:
+            return self.make_tls().wrap_socket(sock)
+        except (OSError, StreamdError) as error:
+            sock.close()
+            log.warning("MIGRATE cannot use TLS: %s", error)
+            raise TargetIOError("writing", is_timeout=isinstance(error, TimeoutError)) from None
 
     def drop(self, target: MigrationTarget) -> None:
         """Close a connection: it is broken, or out of step."""
