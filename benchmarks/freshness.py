@@ -15,6 +15,7 @@ the rounds, and what the rows that are missing at the given rate would add, by t
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -134,15 +135,19 @@ def cpu_of(pid: int) -> float:
 
 def measure_freshness(
     server: Server, path: Path, minutes: float, rate: int, every: str
-) -> tuple[dict[str, Ages], float, int]:
-    """Ages by format, and CPU seconds of the service and the entries that it archived."""
+) -> tuple[dict[str, Ages], float, int, str]:
+    """Ages by format, CPU seconds of the service, the entries that it archived, and what it says of its rounds."""
     command = [
-        sys.executable, "-m", "streamd", "archive", "run", str(path), "--pattern", STREAM, "--every", every, "--keep", "0s", "--trim-delay", "0s",
+        sys.executable, "-m", "streamd", "archive", "run", str(path), "--pattern", STREAM, "--every", every, "--keep", "0s", "--trim-delay", "0s", "--json",
         "--port", str(server.port), *(word for each in FORMATS for word in ("--publish", each)),
     ]  # fmt: skip
     found = {"delta": Ages(), "iceberg": Ages()}
     looks = {"delta": newest_of_delta, "iceberg": newest_of_iceberg}
-    with producing(server.port, rate) as added, subprocess.Popen(command, stdout=subprocess.DEVNULL) as service:
+    with (
+        producing(server.port, rate) as added,
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, stdout=said) as service,
+    ):
         until = time.monotonic() + 60 * minutes
         while time.monotonic() < until:
             for form, look in looks.items():
@@ -150,7 +155,18 @@ def measure_freshness(
             time.sleep(LOOK_S)
         cpu = cpu_of(service.pid)
         service.terminate()
-    return found, cpu, added[0]
+        service.wait()
+        said.seek(0)
+        return found, cpu, added[0], rounds_text([json.loads(line) for line in said])
+
+
+def rounds_text(rounds: list[dict[str, Any]]) -> str:
+    failed = [each for each in rounds if not each["is_success"]]
+    errors = {each.get("error") or each["streams"][0]["error"] for each in failed}
+    longest = max((each.get("seconds", 0) for each in rounds), default=0)
+    return (
+        f"{len(rounds)} rounds, the longest {longest:.1f} s, {len(failed)} failed {'; '.join(sorted(errors))}".rstrip()
+    )
 
 
 # --- A day ----------------------------------------------------------------------------------------------------------------
@@ -216,7 +232,7 @@ def main(minutes: float, rate: int, every: str, day_every: str, day_rows: int, n
     console = Console()
     console.print(describe_machine())
     with start_server("streamd") as server, tempfile.TemporaryDirectory() as folder:
-        ages, cpu, rows = measure_freshness(server, Path(folder), minutes, rate, every)
+        ages, cpu, rows, said = measure_freshness(server, Path(folder), minutes, rate, every)
     row_us = cpu / rows * 1e6
     table = Table("table", "rounds seen", "p50", "p99")
     for form, each in ages.items():
@@ -226,6 +242,7 @@ def main(minutes: float, rate: int, every: str, day_every: str, day_rows: int, n
         f"{rate:,} entries/s for {minutes:g} minutes, --every {every}: {rows:,} entries, {row_us:.2f} us of CPU each"
     )
     console.print(table)
+    console.print(said)
     if no_day:
         return
     every_s = parse_duration_ms(day_every) / 1000
