@@ -75,7 +75,7 @@ class Shards:
             number = next(self._numbers)
             own = folder / f"node{number}"
             own.mkdir()
-            started.append(start_node(own, kind, given, f"node{number}"))
+            started.append(start_node(own, kind, given | self.settings_of(number), f"node{number}"))
             return started[-1]
 
         started = self.nodes = Nodes()
@@ -115,6 +115,13 @@ class Shards:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def settings_of(self, number: int) -> dict[str, str]:
+        """Settings of a node of its own."""
+        return {}
+
+    def heal(self) -> None:
+        """End what a fault has done to the network."""
 
     def close(self) -> None:
         for node in self.nodes:
@@ -386,6 +393,7 @@ def play_on_shards(shards: Shards, fault: Move, seed: int, *, before: int = 100,
         if replaced:
             shards.wait_until_replaced(replaced)
         shards.told = None
+        shards.heal()
         if chance.random() < 0.5 and fault.name in ("kill primary", "planned switch", "migration", "kill replica"):
             load.wait_for_adds(after)
         for node in chance.sample(shards.nodes, len(shards.nodes)):
