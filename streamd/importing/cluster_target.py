@@ -34,7 +34,7 @@ Address = tuple[str, int]
 class ClusterTarget:
     """The primaries of a cluster, with a connection to each.
 
-    owners   the primary of each slot; replaced when it changes
+    owners   the primary of each slot
     is_down  slots are not served, or their primary does not answer: `refresh` is to be called until that is over
     """
 
@@ -156,10 +156,6 @@ class ClusterTarget:
     def has_node(self, name: str) -> bool:
         """Whether a node of this ID is a member."""
         return any(name in as_text(reply) for reply in self._ask_all(("CLUSTER", "NODES")))
-
-    def has_open_slots(self) -> bool:
-        """Whether slots are being moved, key by key: they are listed in brackets."""
-        return any(b"[" in reply for reply in self._ask_all(("CLUSTER", "NODES")) if isinstance(reply, bytes))
 
     def scan(self) -> Iterator[list[bytes]]:
         """The keys of all primaries, in batches; ends early when one fails, after which `is_down` is true."""

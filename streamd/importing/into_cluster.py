@@ -297,11 +297,9 @@ class IntoCluster:
     def _find_keys(self) -> Iterator[list[bytes]]:
         """All keys of the source, then those of the cluster, of which some may not be in the source any more."""
         yield from scan(self._source, self._db)
-        is_complete = False
-        while not is_complete:
-            before = self._target.owners
+        # Twice: a key may move from a node that has not been scanned to one that has.
+        for _ in range(2):
             yield from self._target.scan()
-            is_complete = self._target.owners == before and not self._target.has_open_slots()
 
     def _copy_some(self) -> None:
         """Copy a batch of keys, and look for others before they are all copied."""
@@ -351,7 +349,7 @@ class IntoCluster:
                 raise ImportFailedError(f"{self._target} does not accept {name_of(key)}: {reply}")
             self._copies[key] = offset
             self._newest_copy = max(self._newest_copy, offset)
-            del self._wanted[key]
+            self._wanted.pop(key, None)
         self._size += size
 
     def _copy_functions(self) -> None:

@@ -15,6 +15,12 @@ from support.importing import Running, run_import, words_of
 from support.replicas.nodes import Node
 from support.servers import Server, eventually
 
+from streamd.client.key_slots import SLOT_COUNT, slot_of
+from streamd.client.place import Place
+from streamd.importing.cluster_target import ClusterTarget
+from streamd.importing.into_cluster import IntoCluster
+from streamd.importing.peers import Peer
+
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
 NewNode = Callable[..., Node]
@@ -153,11 +159,13 @@ def assert_same_data(source: Server, nodes: Nodes) -> None:
 
 
 class Moves(threading.Thread):
-    """Moves slots key by key, from the first node to the second and back."""
+    """Moves slots whose keys are written to, key by key, from the first node to the second and back."""
 
     def __init__(self, nodes: Nodes) -> None:
         super().__init__()
         self.moved = 0
+        keys = (b"%s:%d" % (name, at) for name in (b"number", b"list", b"readings") for at in range(60))
+        self._slots = sorted(slot for slot in map(slot_of, keys) if slot < 5461)
         self._nodes = nodes
         self._ends = threading.Event()
         self._clients = [client_of(node.port) for node in nodes]
@@ -166,8 +174,9 @@ class Moves(threading.Thread):
     def run(self) -> None:
         while not self._ends.is_set():
             for at in (0, 1):
-                for slot in range(0, 4000, 400):
-                    self._move(slot, at, 1 - at)
+                for slot in self._slots:
+                    if not self._ends.is_set():
+                        self._move(slot, at, 1 - at)
 
     def _move(self, slot: int, source: int, target: int) -> None:
         ids = [self._nodes.id_of(node) for node in self._nodes]
@@ -218,12 +227,35 @@ def test_slots_that_move_lose_nothing(
     running = start(source, nodes[0], "--follow")
     running.wait_for("In sync")
     moves = moves or Moves(nodes)
-    goal = moves.moved + 20
+    goal = moves.moved + 100
     eventually(lambda: moves.moved > goal or not moves.is_alive(), DEADLINE_S, "moves")
     assert moves.is_alive()
     moves.stop()
     finish(running, load)
     assert_same_data(source, nodes)
+
+
+def test_commands_older_than_a_copy_are_passed_over(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    place = Place(port=nodes[0].port)
+    following = IntoCluster(
+        Peer("source", Place(port=source.port)), ClusterTarget(place), db=0, only=False, slots=range(SLOT_COUNT), skip=False, has_functions=False
+    )  # fmt: skip
+    with client_of(source.port) as client:
+
+        def follow() -> None:
+            goal = client.info("replication")["master_repl_offset"]
+            eventually(lambda: following._step() or following.last_offset() >= goal, DEADLINE_S, "the changes")
+
+        client.rpush("list", 1)
+        follow()
+        client.rpush("list", 2)
+        following._copy([b"list"])  # the stream has not come to this point
+        client.rpush("list", 3)
+        follow()
+        following.end()
+        assert data_of([client_of(node.port) for node in nodes]) == {b"list": ([b"1", b"2", b"3"], False)}
+        assert data_of([client]) == {b"list": ([b"1", b"2", b"3"], False)}
 
 
 def test_slots_that_move_at_once_lose_nothing(
