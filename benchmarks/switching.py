@@ -1,17 +1,19 @@
 """What clients see of a planned switch: redis-py as it is, second by second.
 
-    python -m benchmarks.switching [--seconds 6] [--rate 1000] [--port 7400] [--shutdown | --cluster]
+    python -m benchmarks.switching [--seconds 6] [--rate 1000] [--port 7400] [--shutdown | --cluster [--client ioredis]]
 
 Two servers, on 127.0.0.1 and 127.0.0.2 with one port, as on two machines. Ten threads and ten tasks of redis-py append to a stream each, at
 the given rate together; in the middle FAILOVER hands over to the replica. Printed for each second and kind of client: requests, errors, the
 longest request; in the end, what is missing or there twice. With --shutdown it is SHUTDOWN FAILOVER that hands over; with --cluster, too,
-at one of three primaries, whose replicas are on the same machine. Servers are not pinned: the load shares the processors.
+at one of three primaries, whose replicas are on the same machine, and --client takes ioredis or node-redis (redis) in the place of redis-py,
+from the folder that NODE_PATH names. Another release of redis-py is used if PYTHONPATH has it. Servers are not pinned: the load shares the processors.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,30 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 WRITERS = 10
 """Of each kind."""
 START_DEADLINE_S = 60
+
+
+class NodeLoad:
+    """The same from a Node client, as a process: see switching.cjs."""
+
+    def __init__(self, library: str, port: int, rate: float, seconds: float) -> None:
+        self.seconds: dict[tuple[int, str], list[float]] = defaultdict(list)
+        self.errors: dict[tuple[int, str], list[str]] = defaultdict(list)
+        self.done: dict[str, int] = {}
+        self._library = library
+        script = str(Path(__file__).with_suffix(".cjs"))
+        self._process = subprocess.Popen(
+            ["node", script, library, str(port), str(seconds), str(rate)], stdout=subprocess.PIPE, text=True
+        )
+
+    def join(self) -> None:
+        said, _ = self._process.communicate()
+        for each in map(json.loads, said.splitlines()):
+            if "done" in each:
+                self.done = each["done"]
+                continue
+            where = each["second"], self._library
+            self.seconds[where] = [each["longest"] / 1000] * each["requests"]
+            self.errors[where] = [each["error"]] * each["errors"]
 
 
 class Load:
@@ -110,7 +136,7 @@ def start(host: str, port: int, folder: Path) -> subprocess.Popen[bytes]:
     raise SystemExit(f"The server on {host}:{port} does not answer. Its log: {folder / 'log'}")
 
 
-def report(load: Load) -> None:
+def report(load: Load | NodeLoad) -> None:
     for (second, kind), took in sorted(load.seconds.items()):
         failed = load.errors[second, kind]
         shown = (
@@ -119,7 +145,7 @@ def report(load: Load) -> None:
         print(shown, failed[0] if failed else "")
 
 
-def compare(load: Load, client: Any) -> None:
+def compare(load: Load | NodeLoad, client: Any) -> None:
     wrong = {name: (count, client.xlen(name)) for name, count in load.done.items() if client.xlen(name) != count}
     print("answered and stored:", wrong or "the same")
 
@@ -130,7 +156,11 @@ def run_in_cluster(arguments: argparse.Namespace) -> None:
         with primary.client() as client:
             while client.info("replication").get("slave0", {}).get("state") != "online":
                 time.sleep(0.05)
-        load = Load(asked.port, arguments.rate, arguments.seconds, is_cluster=True)
+        load: Load | NodeLoad
+        if arguments.client is None:
+            load = Load(asked.port, arguments.rate, arguments.seconds, is_cluster=True)
+        else:
+            load = NodeLoad(arguments.client, asked.port, arguments.rate, arguments.seconds)
         time.sleep(arguments.seconds / 2)
         print(f"SHUTDOWN FAILOVER of one of three primaries after {arguments.seconds / 2} s")
         with primary.client(protocol=2, retry=Retry(NoBackoff(), 0)) as client, suppress(redis.ConnectionError):
@@ -149,6 +179,7 @@ def main() -> None:
     parser.add_argument(
         "--cluster", action="store_true", help="shut down a primary of a cluster with SHUTDOWN FAILOVER"
     )
+    parser.add_argument("--client", choices=["ioredis", "redis"], help="with --cluster: a Node client")
     parser.add_argument("--port", type=int, default=7400, help="of both servers; default: 7400")
     arguments = parser.parse_args()
     if arguments.cluster:
