@@ -129,7 +129,7 @@ class ClusterTarget:
                 connection = self._connections[address]
                 for at in places:
                     found[at] = connection.read()
-        if any(isinstance(reply, ServerError) and reply.code in TEMPORARY_CODES for reply in found):
+        if any(isinstance(reply, ServerError) and reply.code in TEMPORARY_CODES - {"ASK"} for reply in found):
             self.is_down = True
         return found
 

@@ -258,6 +258,20 @@ def test_commands_older_than_a_copy_are_passed_over(new_node: NewNode, source: S
         assert data_of([client]) == {b"list": ([b"1", b"2", b"3"], False)}
 
 
+def test_keys_go_to_a_slot_that_is_half_moved(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    owner = nodes.owner_of(slot_of(b"orders"))
+    other = next(node for node in nodes if node is not owner)
+    slot = str(slot_of(b"orders"))
+    other.must("CLUSTER", "SETSLOT", slot, "IMPORTING", nodes.id_of(owner))
+    owner.must("CLUSTER", "SETSLOT", slot, "MIGRATING", nodes.id_of(other))
+    with client_of(source.port) as client:
+        client.set("orders", 1)
+    run_import(source, nodes[0])
+    assert owner.must("CLUSTER", "COUNTKEYSINSLOT", slot).value == 0
+    assert other.must("CLUSTER", "COUNTKEYSINSLOT", slot).value == 1
+
+
 def test_slots_that_move_at_once_lose_nothing(
     new_node: NewNode, source: Server, load: Load, start: Callable[..., Running]
 ) -> None:
