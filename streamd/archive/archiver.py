@@ -156,7 +156,11 @@ def no_progress(stream: str, step: str) -> None:
 
 
 class Archiver:
-    """One run. All its dependencies are passed in."""
+    """One run. All its dependencies are passed in.
+
+    archive_id  of the archive that must be there; None: it is made when it is missing. A service that has found it must not make another
+                one, at any moment, where a file system is not mounted any more
+    """
 
     def __init__(
         self,
@@ -167,8 +171,10 @@ class Archiver:
         disk: Disk | None = None,
         hook: Hook = no_hook,
         progress: Progress | None = None,
+        archive_id: str | None = None,
     ) -> None:
         self.layout = Layout(path)
+        self.archive_id = archive_id
         self.options = dict(options)
         self.reads = self.control = ConnectionOptions.parse(options).live_only()
         self.settings = settings
@@ -191,7 +197,10 @@ class Archiver:
             features = server_features(connection)
             report.server = str(features)
             streams = chosen_streams(connection, self.options)
-            self.layout.create(self.disk)
+            if self.archive_id is None:
+                self.layout.create(self.disk)
+                self.archive_id = self.layout.id
+            self.layout.check_is(self.archive_id)
             for config in self.settings.publish:
                 keep(self.layout, config, self.disk)
             check_libraries(self.layout)
@@ -291,6 +300,7 @@ class StreamRun(StreamWork):
         self, archiver: Archiver, connection: Connection, lock: ArchiveLock, report: StreamReport, server_id: str
     ) -> None:
         super().__init__(archiver.layout, archiver.disk, connection, lock, lock.run, archiver.hook, archiver.tables)
+        self.archive_id = archiver.archive_id or self.archive_id
         self.settings = archiver.settings
         self.reads = archiver.reads.at(lock.stream)
         self.server_id = server_id

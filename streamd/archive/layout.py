@@ -112,6 +112,11 @@ class Layout:
         """Raise ArchiveError unless this is an archive that this program can read."""
         self._described()
 
+    def check_is(self, archive_id: str) -> None:
+        """Raise ArchiveError unless the archive is the one with this `id`: its file system may not be mounted any more."""
+        if self.id != archive_id:
+            raise ArchiveError(f"{self.root} is not the archive that it was")
+
     def _described(self) -> dict[str, Any]:
         try:
             found = json.loads(self.marker.read_bytes())

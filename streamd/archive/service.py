@@ -98,7 +98,9 @@ class ArchiveService:
         """Run a round, and tell of it; None if it could not be run."""
         try:
             self.check_archive()
-            report = Archiver(self.path, self.options, self.settings, hook=self.step).run()
+            report = Archiver(
+                self.path, self.options, self.settings, hook=self.step, archive_id=self._archive_id
+            ).run()  # fmt: skip
         except OptionError:
             raise
         except NoStreamsError as error:
@@ -118,15 +120,11 @@ class ArchiveService:
         return report
 
     def check_archive(self) -> None:
-        """Make the archive, before there are streams, so that its state can be asked; later see that it is still the same one.
-
-        A run would make a new archive in the folder where a store is not mounted at the moment.
-        """
+        """Make the archive, before there are streams, so that its state can be asked; later see that it is still the same one."""
         if self._archive_id is None:
             self.layout.create(disk_for(self.layout.root))
             self._archive_id = self.layout.id
-        elif self.layout.id != self._archive_id:
-            raise ArchiveError(f"{self.layout.root} is not the archive with which this service has begun")
+        self.layout.check_is(self._archive_id)
 
     def step(self, name: str) -> None:
         if self.stop.is_requested:

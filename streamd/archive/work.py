@@ -105,6 +105,7 @@ class StreamWork:
         tables: OpenTables | None = None,
     ) -> None:
         self.layout = layout
+        self.archive_id = layout.id
         self.disk = disk
         self.connection = connection
         self.lock = lock
@@ -259,10 +260,11 @@ class StreamWork:
         return records
 
     def commit(self, manifest: Manifest, prefix: str = "") -> None:
-        """The manifest becomes the next one, if the lock is still this run's."""
+        """The manifest becomes the next one, if the lock is still this run's, and the archive still in its place."""
         pending = self.log.write_pending(manifest, self.disk)
         self.note_manifests(manifest)
         self.hook(f"{prefix}pending")
+        self.layout.check_is(self.archive_id)
         self.log.commit(manifest, pending, self.disk)
         self.hook(f"{prefix}committed")
         self.bring_tables_up()

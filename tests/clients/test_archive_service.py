@@ -13,19 +13,24 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from support.servers import Server, eventually, python_environment, start_streamd
+from support.replicas.network import Network
+from support.servers import Server, eventually, free_port, python_environment, start_streamd
 
 pytest.importorskip("pyspark", reason="archives are read here by streamd-server[spark]")
 
-from support.archives.runs import KEY, archive_once, rows_of_history
+from support.archives.object_stores import s3_store
+from support.archives.runs import KEY, archive_once, now_settings, rows_of_history
 
+from streamd.archive.archive_errors import ArchiveError
+from streamd.archive.archiver import Archiver
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
 from streamd.archive.verify import verify_archive
@@ -39,7 +44,7 @@ NOW = ("--keep", "0s", "--trim-delay", "0s")
 class Service:
     """A running service, and the rounds that it has reported."""
 
-    def __init__(self, path: Path, port: int, *options: str) -> None:
+    def __init__(self, path: Path | str, port: int, *options: str) -> None:
         command = [
             sys.executable, "-m", "streamd", "archive", "run", str(path), "--every", "1s", "--json", "--port", str(port),
             *NOW, *(options or ("--pattern", "*")),
@@ -73,12 +78,56 @@ class Service:
 
 
 @contextmanager
-def served(path: Path, port: int, *options: str) -> Iterator[Service]:
+def served(path: Path | str, port: int, *options: str) -> Iterator[Service]:
     service = Service(path, port, *options)
     try:
         yield service
     finally:
         service.close()
+
+
+class ObjectStore:
+    """A bucket of an object store that can be out of reach: its URL is `url`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("obstore", reason="object stores need streamd-server[store]")
+        pytest.importorskip("moto", reason="the S3 server of tests is moto")
+        with ExitStack() as stack:
+            self._network = stack.enter_context(Network())
+            store = stack.enter_context(s3_store())
+            self._port = int(store.endpoint.rpartition(":")[2])
+            for name, value in store.environment(f"http://127.0.0.1:{self._network.gate('store')}").items():
+                monkeypatch.setenv(name, value)
+            self.url = f"{store.make_bucket('bucket')}/archive"
+            self._stack = stack.pop_all()
+        self.bring_back()
+
+    def take_down(self) -> None:
+        """Refuse connections, and end those that are open, in the middle of a request, too."""
+        self._network.lead("store", free_port())
+        self._network.cut([("clients", "store")])
+        self._network.heal(drop=True)
+
+    def silence(self) -> None:
+        """Let what is sent to it, and what it answers, wait."""
+        self._network.cut([("clients", "store")])
+
+    def bring_back(self, *, drop: bool = False) -> None:
+        """drop  whether what waits is lost, and its connections are reset"""
+        self._network.lead("store", self._port)
+        self._network.heal(drop=drop)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def object_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ObjectStore]:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))  # where files are staged
+    store = ObjectStore(monkeypatch)
+    yield store
+    store.close()
 
 
 @pytest.fixture
@@ -102,13 +151,13 @@ def archived(stream: str, rows: int) -> Callable[[dict[str, Any]], bool]:
     )  # fmt: skip
 
 
-def assert_whole(path: Path, port: int, produced: list[str]) -> None:
+def assert_whole(path: Path | str, port: int, produced: list[str]) -> None:
     """Each entry is there once: in the archive, or on the server above it."""
     assert [entry_id for entry_id, _ in rows_of_history(path, {"port": str(port)})] == produced
     assert verify_archive(Layout(path), KEY).faults == []
 
 
-def status_of(path: Path, port: int, *options: str) -> tuple[int, list[dict[str, Any]], str]:
+def status_of(path: Path | str, port: int, *options: str) -> tuple[int, list[dict[str, Any]], str]:
     command = [sys.executable, "-m", "streamd", "archive", "status", str(path), "--json", "--port", str(port), *options]
     said = subprocess.run(command, env=python_environment(), capture_output=True, text=True, timeout=100)
     return said.returncode, json.loads(said.stdout or "[]"), said.stderr
@@ -235,21 +284,50 @@ def test_a_full_disk_is_an_error_until_there_is_space(
     assert found["last_run"]["success_ms"] >= found["last_run"]["error_ms"]
 
 
-@pytest.mark.parametrize("last", ["staged", "moved", "pending"])
+def test_an_object_store_that_is_down_is_an_error_until_it_is_back(
+    store: redis.Redis, streamd_server: Server, object_store: ObjectStore
+) -> None:
+    url, port = object_store.url, streamd_server.port
+    produced = add(store, KEY, 20)
+    with served(url, port) as service:
+        service.next_round(archived(KEY, 20), "the first entries")
+        object_store.take_down()
+        produced += add(store, KEY, 30)
+        failed = service.next_round(lambda report: report.get("is_success") is False, "a store that is down")
+        assert url in (failed.get("error") or failed["streams"][0]["error"])
+        assert store.xlen(KEY) == 30
+        object_store.bring_back()
+        service.next_round(archived(KEY, 30), "the entries that the store did not get")
+        assert service.end() == 0
+    assert_whole(url, port, produced)
+
+
+@pytest.mark.parametrize("place", ["nothing", "another archive"])
+@pytest.mark.parametrize("last", ["begun", "locked", "bounded", "staged", "moved", "pending"])
 def test_an_archive_that_goes_during_a_run_is_not_trimmed_for(
-    store: redis.Redis, streamd_server: Server, tmp_path: Path, last: str
+    store: redis.Redis, streamd_server: Server, tmp_path: Path, last: str, place: str
 ) -> None:
     path, away, options = tmp_path / "archive", tmp_path / "away", {"port": str(streamd_server.port)}
     produced = add(store, KEY, 20)
     archive_once(path, options)
+    archive_id = Layout(path).id
     produced += add(store, KEY, 30)
 
     def take_away(step: str) -> None:
         if step == last:
             os.rename(path, away)
+            if place == "another archive":
+                Layout(path).create(disk_for(path))
 
-    (report,) = archive_once(path, options, hook=take_away).streams
-    assert (report.status, store.xlen(KEY)) == ("failed", 30)
+    archiver = Archiver(str(path), {"stream": KEY, **options}, now_settings(), hook=take_away, archive_id=archive_id)
+    take_away("begun")  # after a service has looked at it
+    if last == "begun":
+        with pytest.raises(ArchiveError, match="is not "):
+            archiver.run()
+    else:
+        (report,) = archiver.run().streams
+        assert report.status == "failed"
+    assert store.xlen(KEY) == 30
     shutil.rmtree(path, ignore_errors=True)
     os.rename(away, path)
     assert archive_once(path, options).streams[0].rows == 30
@@ -268,8 +346,8 @@ def test_no_other_archive_takes_the_place_of_one_that_is_gone(
         path.mkdir()  # as where a file system is not mounted
         reason = "is not an archive: it has no archive.json"
         if place == "another archive":
-            Layout(path).create(disk_for(str(path)))
-            reason = "is not the archive with which this service has begun"
+            Layout(path).create(disk_for(path))
+            reason = "is not the archive that it was"
         there = os.listdir(path)
         produced += add(store, KEY, 30)
         failed = service.next_round(lambda report: reason in report.get("error", ""), "an archive that is gone")
@@ -332,15 +410,21 @@ def test_a_folder_of_other_files_is_refused_at_the_start(streamd_server: Server,
 
 
 class Faults:
-    """A server, two services that archive it, and what befalls them, one fault after the other."""
+    """A server, two services that archive it, and what befalls them, one fault after the other.
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    object_store  where the archive is; None: in the folder
+    """
+
+    def __init__(self, folder: Path, seed: int, object_store: ObjectStore | None) -> None:
         self.random = random.Random(seed)
+        self.object_store = object_store
         self.path, self.away = folder / "archive", folder / "away"
+        self.place = object_store.url if object_store else str(self.path)
         (folder / "server").mkdir()
         self.server = start_streamd(folder / "server", {"appendonly": "yes", "appendfsync": "always"})
-        self.services = [Service(self.path, self.server.port) for _ in range(2)]
+        self.services = [Service(self.place, self.server.port) for _ in range(2)]
         self.produced: list[str] = []
+        self.counts: Counter[str] = Counter()
 
     def add(self) -> None:
         with redis.Redis(port=self.server.port, decode_responses=True) as store:
@@ -358,7 +442,7 @@ class Faults:
         chosen = self.random.randrange(2)
         self.services[chosen].end(self.random.choice([signal.SIGKILL, signal.SIGTERM]))
         self.services[chosen].close()
-        self.services[chosen] = Service(self.path, self.server.port)
+        self.services[chosen] = Service(self.place, self.server.port)
 
     def kill_the_server(self) -> None:
         self.server.process.kill()
@@ -389,24 +473,46 @@ class Faults:
             os.rename(self.away, self.path)
         return not self.away.exists()
 
+    def take_the_store_down(self) -> None:
+        assert self.object_store is not None
+        self.add()
+        self.object_store.take_down()
+        self.random.choice((self.add, self.kill_a_service))()
+        self.wait_for_a_round()
+        self.object_store.bring_back()
+
+    def silence_the_store(self) -> None:
+        """For a moment: what was sent to it arrives after that, or is lost; so is what it has answered."""
+        assert self.object_store is not None
+        self.add()
+        self.object_store.silence()
+        self.random.choice((self.add, self.kill_a_service))()
+        self.object_store.bring_back(drop=self.random.random() < 0.5)
+
     def wait_for_a_round(self) -> None:
         """One of both services has reported something, whatever it is."""
         seen = sum(len(each.rounds) for each in self.services)
         eventually(lambda: sum(len(each.rounds) for each in self.services) > seen, 100, "a round")
 
     def befall(self) -> None:
+        of_the_place = (
+            (self.take_the_store_down, self.silence_the_store) if self.object_store else (self.take_the_archive_away,)
+        )
         faults = (
             self.add, self.add, self.add_ahead_of_the_clock, self.kill_a_service, self.kill_the_server, self.fill_the_disk,
-            self.take_the_archive_away, self.wait_for_a_round,
+            self.wait_for_a_round, *of_the_place,
         )  # fmt: skip
-        self.random.choice(faults)()
+        fault = self.random.choice(faults)
+        self.counts[fault.__name__] += 1
+        fault()
 
     def end(self) -> None:
         """Everything is archived in the end, once, and both services stop."""
+        print(f"{len(self.produced):,} entries; {dict(self.counts)}")
         with redis.Redis(port=self.server.port) as store:
             eventually(lambda: store.xlen(KEY) == 0, 200, "the end of the stream")
         assert [each.end() for each in self.services] == [0, 0]
-        assert_whole(self.path, self.server.port, self.produced)
+        assert_whole(self.place, self.server.port, self.produced)
 
     def close(self) -> None:
         for each in self.services:
@@ -414,14 +520,19 @@ class Faults:
         self.server.stop()
 
 
+@pytest.mark.parametrize("place", ["folder", "object store"])
 @pytest.mark.parametrize("seconds", [20, pytest.param(3600, marks=[pytest.mark.slow, pytest.mark.timeout(5000)])])
-def test_services_survive_whatever_befalls_them(seconds: int, tmp_path: Path) -> None:
+def test_services_survive_whatever_befalls_them(
+    seconds: int, place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     seed = int(os.environ.get("STREAMD_TEST_SEED") or random.randrange(2**32))
     print(f"STREAMD_TEST_SEED={seed}")
-    story = Faults(tmp_path, seed)
+    object_store = request.getfixturevalue("object_store") if place == "object store" else None
+    story = Faults(tmp_path, seed, object_store)
     try:
         story.add()
-        eventually(lambda: story.path.is_dir(), 100, "an archive")
+        with redis.Redis(port=story.server.port) as store:
+            eventually(lambda: store.xlen(KEY) == 0, 100, "the first entries in an archive")
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             story.befall()
