@@ -6,10 +6,11 @@
     python -m benchmarks.instructions --profile "XADD, pipeline 16"      where an operation's instructions go
 
 Valgrind's callgrind counts; the operations, and what is counted of them, are in counted.py. In one environment a count
-repeats exactly, whatever else runs there; where other code in the process changes, it moves by up to 1.5 %, because memory
-lies elsewhere. It depends on compilers and on versions, so the committed figures say what they belong to. In such an
-environment an operation may take TOLERANCE more; in another only a rough comparison is possible, with
-TOLERANCE_ELSEWHERE, and the output says in capitals that this guards little.
+repeats exactly, whatever else runs there; where other code in the process, or the name of a folder, changes, it moves by up to
+3 %, because memory lies elsewhere. So an operation takes too many only if it does in each of LAYOUTS layouts of memory.
+Counts depend on compilers and on versions: the committed figures say what they belong to. In such an environment an
+operation may take TOLERANCE more; in another only a rough comparison is possible, with TOLERANCE_ELSEWHERE, and the output
+says in capitals that this guards little.
 
 Instructions are not time: they say nothing about caches, system calls, and waiting.
 """
@@ -46,21 +47,26 @@ COMMITTED = Path(__file__).with_name("instructions.json")
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.03
 TOLERANCE_ELSEWHERE = 0.20
+LAYOUTS = 3
 DEADLINE_S = 300
 HEAP = (
     "_int_malloc", "_int_free", "_int_free_merge_chunk", "_int_free_create_chunk", "_int_realloc", "_int_memalign",
     "unlink_chunk.constprop.0", "unlink_chunk.isra.0", "malloc_consolidate", "sysmalloc", "systrim.constprop.0",
     "systrim.isra.0",
 )  # fmt: skip
-"""The inside of the C library's heap: what it takes depends on all that has been allocated before, and is not counted."""
+"""The inside of the C library's heap. What it takes, copies of blocks that grow included, depends on all that has been allocated before,
+and is not counted."""
 
 
 # --- Counting ----------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def counted_run() -> Iterator[Path]:
-    """Run every operation under callgrind; yields the folder with its output, which is deleted afterwards."""
+def counted_run(layout: int = 0) -> Iterator[Path]:
+    """Run every operation under callgrind; yields the folder with its output, which is deleted afterwards.
+
+    layout  any number: memory is laid out in another way for each
+    """
     if shutil.which("valgrind") is None:
         raise click.ClickException("valgrind is not installed")
     with tempfile.TemporaryDirectory() as name:
@@ -77,6 +83,7 @@ def counted_run() -> Iterator[Path]:
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONHASHSEED": "0",
+            **{f"LAYOUT{number}": "" for number in range(100 * layout)},
             "LD_PRELOAD": str(library),
             # The heap grows once, and never shrinks.
             "MALLOC_TOP_PAD_": str(1 << 28),
@@ -110,7 +117,8 @@ def read_counts(folder: Path) -> dict[str, float]:
     brackets = {told["name"]: told["brackets"] for told in json.loads((folder / "told.json").read_text())}
     totals = {}
     for name, profile in find_profiles(folder).items():
-        totals[name] = profile.total - sum(profile.own.get(function, 0) for function in HEAP)
+        copies = (cost for (caller, callee), cost in profile.calls.items() if caller in HEAP and callee not in HEAP)
+        totals[name] = profile.total - sum(profile.own.get(function, 0) for function in HEAP) - sum(copies)
     idle, nothing = (totals[name] / brackets[name] for name in (IDLE, NOTHING))
     counts = {}
     for operation in OPERATIONS:
@@ -271,7 +279,15 @@ def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
     nearest = find_nearest(read_committed(), environment)
     unlike = differing(nearest["environment"], environment) if nearest else []
     tolerance = TOLERANCE_ELSEWHERE if unlike else TOLERANCE
-    figures = compare(nearest["figures"] if nearest else {}, measured, tolerance)
+    committed = nearest["figures"] if nearest else {}
+    figures = compare(committed, measured, tolerance)
+    for layout in range(1, LAYOUTS if check else 1):
+        if not any(figure.is_slower for figure in figures):
+            break
+        with counted_run(layout) as folder:
+            again = read_counts(folder)
+        measured = {name: min(count, again[name]) for name, count in measured.items()}
+        figures = compare(committed, measured, tolerance)
     show(console, figures)
     for name in unlike:
         assert nearest is not None

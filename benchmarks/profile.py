@@ -15,32 +15,34 @@ class Profile:
     total      instructions in all
     own        by function: in the function itself
     inclusive  by function: including what it calls; for recursive functions, each call is counted
-    calls      which function calls which
+    calls      by caller and callee: in the callee, including what it calls
     """
 
     total: int
     own: dict[str, int]
     inclusive: dict[str, int]
-    calls: set[tuple[str, str]] = field(default_factory=set)
+    calls: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def read_profile(text: str) -> Profile:
     """Read a file of callgrind, with neither names nor positions compressed."""
     own: dict[str, int] = defaultdict(int)
     inclusive: dict[str, int] = defaultdict(int)
-    calls: set[tuple[str, str]] = set()
-    function, is_call = "", False
+    calls: dict[tuple[str, str], int] = defaultdict(int)
+    function, called, is_call = "", "", False
     for line in text.splitlines():
         if line.startswith("fn="):
             function = readable(line[3:])
         elif line.startswith("cfn="):
-            calls.add((function, readable(line[4:])))
+            called = readable(line[4:])
         elif line.startswith("calls="):
             is_call = True
         elif line[:1].isdigit():
             cost = int(line.split()[1]) if " " in line else 0
             inclusive[function] += cost
-            if not is_call:
+            if is_call:
+                calls[function, called] += cost
+            else:
                 own[function] += cost
             is_call = False
     return Profile(sum(own.values()), own, inclusive, calls)

@@ -146,7 +146,7 @@ def find_shares(profiles: list[Profile], overhead: float) -> list[tuple[str, flo
     costs: dict[str, int] = defaultdict(int)
     calls: set[tuple[str, str]] = set()
     for profile in profiles:
-        calls |= profile.calls
+        calls |= profile.calls.keys()
         for function, cost in profile.inclusive.items():
             if function.startswith(ROOMS) and not function.endswith("(arguments)"):
                 costs[function] += cost

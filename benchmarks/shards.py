@@ -253,7 +253,7 @@ def main(rounds: int, slots: int, streams: int, entries: int, only: str | None) 
              [(name, f"{statistics.median(s):.2f}", f"{max(s):.2f}") for name, s in rows])  # fmt: skip
     if only in (None, "moving"):
         show(console, f"{slots:,} slots, {entries:,} entries in {streams:,} streams", ("", "way", "s", "longest PING, ms"),
-             [(name, way, f"{s:.1f}", f"{ping * 1000:.1f}") for name in names for way, s, ping in move_slots(name, slots, streams, entries)])  # fmt: skip
+             [(name, way, f"{s:.2f}", f"{ping * 1000:.1f}") for name in names for way, s, ping in move_slots(name, slots, streams, entries)])  # fmt: skip
     if only in (None, "append"):
         show(console, "XADD, us of CPU", ("", "P", "without", "in a cluster", "ratio"),
              [(name, str(depth), f"{plain:.2f}", f"{node:.2f}", f"{node / plain:.3f}")

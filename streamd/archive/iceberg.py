@@ -26,6 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -129,6 +130,8 @@ class IcebergTable:
         if not added and not removed:
             return True
         summary = {STREAM: mark, MOMENT: str(log.last.created_ms)}
+        # Files of the columns that the table had before are swept as soon as the mark is set, so nothing may name them then.
+        is_anew = any(not each.file_path.endswith(self._files.revision) for each in removed)
         try:
             with table.transaction() as transaction:
                 transaction.set_properties({mark: str(log.sequence)})
@@ -138,12 +141,14 @@ class IcebergTable:
                         snapshot.append_data_file(each)
                     for each in removed:
                         snapshot.delete_data_file(each)
+                expired = transaction.table_metadata.snapshots[: -1 if is_anew else -SNAPSHOTS]
+                if expired:
+                    ExpireSnapshots(transaction).by_ids([each.snapshot_id for each in expired]).commit()
         except (CommitFailedException, ValidationException):
             self._table = None
             return False
-        # Files of the columns that the table had before are swept once nothing names them.
-        is_anew = any(not each.file_path.endswith(self._files.revision) for each in removed)
-        self._expire(table, table.snapshots()[: -1 if is_anew else -SNAPSHOTS])
+        if expired:
+            self._remove_metadata(table)
         return True
 
     def _evolve(self, table: Table) -> bool:

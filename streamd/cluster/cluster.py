@@ -4,8 +4,9 @@ The core (`bus.core.ClusterCore`) knows the cluster and decides; this capability
 
     connections, the clock, commands ─▶ core ─▶ actions ─▶ connections, nodes.conf, replication, keys, clients, the log
 
-After each input `settle` carries out the actions of the core in order: nodes.conf is written before a packet that makes a promise is
-sent. Without `cluster-enabled` there is no core, and nothing here has any effect.
+After each input `settle` carries out the actions of the core in order. Only nodes.conf and packets wait for the end of the turn
+of the event loop: the file is written once, then packets are sent, then replies, so that nothing leaves that promises more than
+the file. Without `cluster-enabled` there is no core, and nothing here has any effect.
 """
 
 from __future__ import annotations
@@ -108,6 +109,9 @@ class Cluster(Capability):
         self.hand_over_begins: Callable[[], object] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         self._handing_over: asyncio.Task[None] | None = None
+        self._due_file: actions.Save | None = None  # to be written at the end of this turn
+        self._due_packets: list[actions.Send] = []  # to be sent after that
+        self.skips_turns = True
         if self.is_on:
             self._take_over()
 
@@ -146,9 +150,9 @@ class Cluster(Capability):
             )
         self._listener = PortListener(host.loop, self._bus_port, "bus-port", self.links.accept)
         self._do: dict[type, Callable[[Any], object]] = {
-            actions.Save: self._save,
+            actions.Save: self._keep_file,
             actions.Connect: lambda action: self.links.connect(action.link, action.ip, action.port),
-            actions.Send: lambda action: self.links.send(action.link, action.packet),
+            actions.Send: self._due_packets.append,
             actions.Close: lambda action: self.links.close_link(action.link),
             actions.Follow: self._follow,
             actions.Promote: lambda action: self._following.promote(),
@@ -185,6 +189,7 @@ class Cluster(Capability):
             primary = myself.primary
             self._following.expect(primary.ip if primary else "", self._port_of(primary) if primary else 0)
         self.settle()
+        self.before_replies()
 
     async def open(self) -> None:
         """Listen on the port of the bus; raises ListenError."""
@@ -211,6 +216,7 @@ class Cluster(Capability):
             self._timer.cancel()
         if self._handing_over is not None:
             self._handing_over.cancel()
+        self.before_replies()
         self._listener.close()
         self.links.close()
         self._file.close()
@@ -286,6 +292,21 @@ class Cluster(Capability):
                 self._refresh()
         finally:
             self._is_settling = False
+        if self.skips_turns and (self._due_file is not None or self._due_packets):
+            self.skips_turns = False
+            self._host.dispatcher.ask_before_replies()
+
+    def before_replies(self) -> int:
+        """The end of a turn: nodes.conf comes before the packets and the replies of this turn."""
+        self.skips_turns = True
+        file, self._due_file = self._due_file, None
+        packets = self._due_packets.copy()
+        self._due_packets.clear()
+        if file is not None and not self._save(file):
+            return 0
+        for action in packets:
+            self.links.send(action.link, action.packet)
+        return 0
 
     def _refresh(self) -> None:
         """Notify the router and the database when the slots, or the state of the cluster, have changed."""
@@ -363,12 +384,19 @@ class Cluster(Capability):
 
     # --- Outputs -------------------------------------------------------------------------------------------------------------
 
-    def _save(self, action: actions.Save) -> None:
+    def _keep_file(self, action: actions.Save) -> None:
+        """Replace the file that is due; it is synced if one of them must be."""
+        due = self._due_file
+        self._due_file = actions.Save(action.content, action.must_sync or (due is not None and due.must_sync))
+
+    def _save(self, action: actions.Save) -> bool:
         try:
             self._file.save(action.content, must_sync=action.must_sync)
         except OSError as error:
             log.critical("Fatal: can't update cluster config file %s: %s", self._file.path, error.strerror)
             self._host.abort()
+            return False
+        return True
 
     def _port_of(self, node: Any) -> int:
         """The port at which this server replicates from a node."""

@@ -6,8 +6,9 @@ IDs are numbers of 128 bits here, `ms << 64 | seq`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from streamd.packed_entries import PackedEntries
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from streamd.core.context import Context
     from streamd.keyspace.database import Database
 
-__all__ = ["TierPart", "TierRange", "Tiers"]
+__all__ = ["Fetched", "TierPart", "TierRange", "Tiers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +99,16 @@ class TierPart:
         return self.entries.size(self.start, self.stop)
 
 
+class Fetched(Protocol):
+    """What was read for the server itself."""
+
+    def part(self, now: TierRange) -> TierPart | None:
+        """The archived entries of the range, as it is now. None: the stream has changed in such a way that they do not suffice.
+
+        Raises CommandError when they could not be read.
+        """
+
+
 class Tiers:
     """Where entries are that were trimmed from memory.
 
@@ -119,6 +130,10 @@ class Tiers:
         place  of the range among those of the request
         Raises CommandError when they cannot be read.
         """
+        raise NotImplementedError
+
+    def fetch(self, db: Database, wanted: TierRange, done: Callable[[Fetched], None]) -> None:
+        """Read a range for the server itself. `done` is called later, between two commands."""
         raise NotImplementedError
 
     def facts(self, ctx: Context, args: list[bytes], key: bytes, value: object) -> dict[str, int | str] | None:

@@ -19,6 +19,8 @@ it, as long as it is enough. The first for whom it is not asks, and those that c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from streamd.client.archive_keys import key_beside
 from streamd.client.key_names import stream_name
 from streamd.client.points import parse_entry_id
@@ -26,7 +28,7 @@ from streamd.client.tier_frames import TierAnswer, TierQuestion
 from streamd.core.client import Client
 from streamd.core.context import BlockRequest, Context
 from streamd.core.host import Host
-from streamd.core.tiers import TierPart, TierRange, Tiers
+from streamd.core.tiers import Fetched, TierPart, TierRange, Tiers
 from streamd.errors import CommandError
 from streamd.keyspace.database import Database
 from streamd.printable import key_in_one_line
@@ -67,6 +69,13 @@ class Asked:
         self.waits: list[Wait] = []
         self.answer: TierAnswer | None = None
         self.until = 0.0
+
+    def part(self, now: TierRange) -> TierPart | None:
+        """See Fetched."""
+        if self.answer is None:
+            return None
+        check(now.key, self.answer)
+        return joined(now, self.answer, self)
 
 
 class Wait:
@@ -126,6 +135,16 @@ class ArchivedEntries(Tiers):
         self._ask(ctx, args, wanted.key, wanted.value, wanted, place)
         return None
 
+    def fetch(self, db: Database, wanted: TierRange, done: Callable[[Fetched], None]) -> None:
+        question = self._question(db, wanted.key, wanted.value, wanted, 0)
+        asked = Asked(wanted.value, wanted.first, question, 1)
+
+        def arrived(answer: TierAnswer) -> None:
+            asked.answer = answer
+            done(asked)
+
+        self._readers().ask(question, arrived)
+
     def facts(self, ctx: Context, args: list[bytes], key: bytes, value: object) -> dict[str, int | str] | None:
         asked = self._asked(ctx, 0)
         if asked is not None:
@@ -177,7 +196,7 @@ class ArchivedEntries(Tiers):
         attempts = 1 if former is None or former.first != first else former.attempts + 1
         if attempts > ATTEMPTS:
             raise unreadable(key, f"the stream was trimmed or replaced during each of {ATTEMPTS} attempts; try again")
-        question = self._question(ctx, key, value, wanted, place)
+        question = self._question(ctx.db, key, value, wanted, self._held(ctx.client, place))
         asked = Asked(value, first, question, attempts)
         shared = None if wanted is None or wanted.group is None else (ctx.db.index, key, wanted.group)
         if shared is not None and (shared in self._ahead or len(self._ahead) < AHEAD_MOST):
@@ -195,15 +214,14 @@ class ArchivedEntries(Tiers):
 
         self._readers().ask(question, arrived)
 
-    def _question(self, ctx: Context, key: bytes, value: object, wanted: TierRange | None, place: int) -> Question:
-        db = ctx.db.index
-        incarnation = self._incarnation(db, key, value)
+    def _question(self, db: Database, key: bytes, value: object, wanted: TierRange | None, held_bytes: int) -> Question:
+        incarnation = self._incarnation(db.index, key, value)
         if wanted is None:
-            return Question(TierQuestion(key, db, incarnation))
+            return Question(TierQuestion(key, db.index, incarnation))
         return Question(
             TierQuestion(
                 key,
-                db,
+                db.index,
                 incarnation,
                 first=wanted.first,
                 last=wanted.last,
@@ -213,7 +231,7 @@ class ArchivedEntries(Tiers):
                 enough=wanted.enough,
                 ahead=0 if wanted.group is None else min(AHEAD_BYTES, self.max_bytes // 2),
                 ids=wanted.ids,
-                max_bytes=max(1, self.max_bytes - self._held(ctx.client, place)),
+                max_bytes=max(1, self.max_bytes - held_bytes),
             )
         )
 

@@ -50,6 +50,17 @@ def test_a_new_file_has_no_content(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["nodes.conf"]
 
 
+def test_replaced_files_leave_no_descriptors(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    file = NodesFile(str(tmp_path / "nodes.conf"))
+    file.open()
+    for number in range(200):
+        file.save(b"%d\n" % number, must_sync=False)
+        assert len(os.listdir("/dev/fd")) == before + 1
+    file.close()
+    assert len(os.listdir("/dev/fd")) == before
+
+
 @pytest.mark.parametrize("must_sync", [False, True])
 def test_a_file_is_synced_before_it_takes_the_place_of_the_old_one(tmp_path: Path, must_sync: bool) -> None:
     disk = NotingDisk()

@@ -7,6 +7,9 @@ delivery, and those that could not be moved when they should have been. Each mov
 had requested it. Streams are looked at in slices. The pending entries of a group are looked through by ID, some
 thousand in a slice of time, and the next second goes on where this one has ended.
 
+What could not be moved since it is in the archive alone is read from there, for one group at a time. The entries stay
+pending for that time, and are moved when the answer is there, if they are still to be moved then.
+
 Consumers of groups with CONSUMERTTL are removed by idle_consumers.pyx. Whoever was seen is not in files, nor known to
 replicas, unless it got or claimed something: so nobody is idle before this server could have seen it for that time.
 """
@@ -30,13 +33,15 @@ from streamd.values.streams.idle_consumers cimport idle_consumers, note_waiting,
 from streamd.values.streams.pel cimport PelCursor, PelRecord, pel_find, pel_next, pel_seek
 from streamd.values.streams.ruled_group cimport RuledGroup, find_ruled
 from streamd.values.streams.stream cimport Stream
+from streamd.values.streams.tiered_groups cimport ArchivedPending, archived_for_server, is_maybe_archived
 
 import logging
+from functools import partial
 
 from streamd.core.info import Fields
 from streamd.delivery.rules import read_rules, stream_of_rules
 from streamd.delivery.state import Place, state_of
-from streamd.errors import printable
+from streamd.errors import CommandError, printable
 
 __all__ = ["DeadLetters"]
 
@@ -44,7 +49,7 @@ log = logging.getLogger("streamd")
 
 cdef enum:
     SLICE_US = 1000            # between two turns of clients
-    STEP = 100                 # pending entries between two looks at the clock
+    STEP = 100                 # pending entries between two looks at the clock, or read from the archive at a time
 
 
 cdef class DeadLetters(Capability):
@@ -53,6 +58,8 @@ cdef class DeadLetters(Capability):
     left       what this second has still to look at: (Database, keys, whether they are those of streams)
     resume     where to go on in the pending entries of a group, by Place: (ms, seq)
     logged     keys of rules that do not parse, which the log has
+    is_reading entries are being read from the archive
+    most_read  how many at a time: one, after an error, which may be that of a single one
     acting_ms  Unix time of the first second since which this server has been the one that acts; 0: it does not
     """
 
@@ -61,6 +68,8 @@ cdef class DeadLetters(Capability):
     cdef list left
     cdef dict resume
     cdef set logged
+    cdef bint is_reading
+    cdef int most_read
     cdef long long until_us
     cdef int64_t acting_ms
 
@@ -76,6 +85,7 @@ cdef class DeadLetters(Capability):
         self.left = []
         self.resume = {}
         self.logged = set()
+        self.most_read = STEP
 
     def figures(self):
         """Entries moved since the server started, those that could not be moved, and consumers removed."""
@@ -144,14 +154,66 @@ cdef class DeadLetters(Capability):
     cdef int try_again(self, Context ctx, object place, object failure) except -1:
         """Move what could not be moved before, or forget it: it was acknowledged, or the rule has changed."""
         cdef RuledGroup ruled = self.open_group(ctx, ctx.databases[place.db_index], place.stream, place.group)
-        cdef PelRecord *record
+        cdef list archived = []
         for ms, seq in list(failure.ids)[:STEP]:
-            record = NULL if ruled is None else pel_find(&ruled.group.pel, make_id(ms, seq))
-            if record is NULL or not ruled.is_used_up(record):
-                state_of(ctx).forget(place, (ms, seq))
+            if not self.is_to_move(ctx, ruled, place, ms, seq):
+                continue
+            if is_maybe_archived(ctx, ruled.key, ruled.stream, make_id(ms, seq)):
+                archived.append((ms, seq))
             elif not self.move_one(ctx, ruled, make_id(ms, seq)):
                 return 0
+        if archived and not self.is_reading:
+            self.read_archived(ctx, ruled, place, archived[:self.most_read])
         return 0
+
+    cdef bint is_to_move(self, Context ctx, RuledGroup ruled, object place, object ms, object seq) except -1:
+        """Whether an entry that could not be moved still has to be; if not, it is forgotten."""
+        cdef PelRecord *record = NULL if ruled is None else pel_find(&ruled.group.pel, make_id(ms, seq))
+        if record is not NULL and ruled.is_used_up(record):
+            return True
+        state_of(ctx).forget(place, (ms, seq))
+        return False
+
+    cdef int read_archived(self, Context ctx, RuledGroup ruled, object place, list ids) except -1:
+        """Read entries that are not in memory; they are moved when they have been read."""
+        cdef ArchivedPending archived = find_archived(ctx, ruled, ids)
+        wanted = archived.wanted(ctx, ruled.key, ruled.stream)
+        self.is_reading = True
+        ctx.tiers.fetch(ctx.db, wanted, partial(self.has_read, place, ids))
+        return 0
+
+    def has_read(self, place, ids, fetched):
+        self.is_reading = False
+        if not is_held(self.host):
+            self.act(partial(self.move_archived, place, ids, fetched))
+
+    def move_archived(self, place, ids, fetched, Context ctx):
+        """Move entries that were read, and have the next ones read."""
+        cdef RuledGroup ruled = self.open_group(ctx, ctx.databases[place.db_index], place.stream, place.group)
+        cdef ArchivedPending archived
+        cdef bint is_moved = False
+        failures = state_of(ctx).failures
+        ids = [(ms, seq) for ms, seq in ids if self.is_to_move(ctx, ruled, place, ms, seq)]
+        if not ids or ctx.tiers is None:
+            return
+        archived = find_archived(ctx, ruled, ids)
+        try:
+            if archived is not None and archived.ids:
+                archived.part = fetched.part(archived.wanted(ctx, ruled.key, ruled.stream))
+                if archived.part is None:
+                    return                  # the next second asks again
+            self.most_read = STEP
+        except CommandError as error:
+            self.most_read = 1
+            # The others, and those of other groups, are tried before it.
+            state_of(ctx).forget(place, ids[0])
+            state_of(ctx).note_failure(place, ids[0], str(error))
+            failures[place] = failures.pop(place)
+            return
+        for ms, seq in ids:
+            is_moved |= self.move_one(ctx, ruled, make_id(ms, seq), archived)
+        if is_moved and place in failures:
+            self.try_again(ctx, place, failures[place])
 
     cdef int follow_rules(self, Context ctx, Database db, bytes key) except -1:
         """Look through the groups of one stream that have ACKWAIT or CONSUMERTTL."""
@@ -244,11 +306,11 @@ cdef class DeadLetters(Capability):
             record = pel_next(&walk)
         return 0
 
-    cdef bint move_one(self, Context ctx, RuledGroup ruled, StreamID id) except -1:
+    cdef bint move_one(self, Context ctx, RuledGroup ruled, StreamID id, ArchivedPending archived=None) except -1:
         """Move one entry, as a unit of its own."""
         cdef bint is_moved
         self.begin(ctx)
-        is_moved = move(ctx, ruled, id, False)
+        is_moved = move(ctx, ruled, id, False, archived)
         self.finish(ctx)
         return is_moved
 
@@ -264,3 +326,12 @@ cdef class DeadLetters(Capability):
             dispatcher.effects.add(ctx.db.index, effect, EVERYWHERE)
         dispatcher.effects.finish_unit()
         return 0
+
+
+cdef ArchivedPending find_archived(Context ctx, RuledGroup ruled, list ids):
+    """Those entries, (ms, seq), of which the archive is asked; None: no group reads it, or memory has everything."""
+    cdef ArchivedPending archived = archived_for_server(ctx, ruled.key, ruled.stream)
+    if archived is not None:
+        for ms, seq in ids:
+            archived.add(ruled.stream, make_id(ms, seq))
+    return archived

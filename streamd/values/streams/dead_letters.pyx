@@ -10,8 +10,9 @@ next of these events, and by nothing else:
 
 A move is one unit of two effects: XADD to the dead-letter stream, with what is known of the entry as fields `dlq.*`,
 and XACK. The entry itself stays, for other groups. An entry that cannot be moved stays pending, is not delivered, and
-is tried again (delivery/state.py). Only a server that decides moves entries: none while a file or a primary is
-replayed. Nor is an entry moved that may be in the archive alone: a move cannot wait for its fields.
+is tried again (delivery/state.py). So is one that may be in the archive alone: the server reads its fields, and moves
+it when it has them (dead_letter_timer.pyx). Only a server that decides moves entries: none while a file or a primary is
+replayed.
 """
 
 from libc.stdint cimport INT64_MAX, uint64_t
@@ -23,7 +24,9 @@ from streamd.values.streams.arguments cimport id_text, note_change, number_text
 from streamd.values.streams.pel cimport PelRecord, delivered_ms, pel_find
 from streamd.values.streams.ruled_group cimport RuledGroup, signal_room
 from streamd.values.streams.stream_rules cimport replace_waiting
-from streamd.values.streams.tiered_groups cimport is_maybe_archived
+from streamd.values.streams.tiered_groups cimport (
+    ARCHIVED, UNREAD, ArchivedPending, is_maybe_archived,
+)
 
 from streamd.delivery.state import Place, state_of
 from streamd.errors import CommandError
@@ -38,10 +41,11 @@ LETTER_FIELDS = (
 """What a dead letter has after the fields of the entry, in this order."""
 
 
-cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except -1:
+cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal, ArchivedPending archived=None) except -1:
     """Move a pending entry, or one that XNACK would make pending; False if that is impossible.
 
     is_fatal  a consumer has said so, whatever the delivery count
+    archived  what was read of entries that are not in memory
     The caller holds the effects of the command: see hold_effects.
     """
     state = state_of(ctx)
@@ -49,9 +53,11 @@ cdef bint move(Context ctx, RuledGroup ruled, StreamID id, bint is_fatal) except
     try:
         if ctx.config.cluster_enabled and slot_of(ruled.dead_letter) != slot_of(ruled.key):
             raise CommandError("CROSSSLOT The dead-letter stream is in another slot")     # the rule was written by hand
-        if is_maybe_archived(ctx, ruled.key, ruled.stream, id):
-            raise CommandError("ARCHIVE The entry is no longer in memory, and its fields may be in the archive")
-        append(ctx, ruled.dead_letter, describe(ruled, id, is_fatal))
+        if not is_maybe_archived(ctx, ruled.key, ruled.stream, id):
+            archived = None
+        elif archived is None or archived.find(id) == UNREAD:
+            raise CommandError("ARCHIVE The entry is no longer in memory: it is moved when it has been read")
+        append(ctx, ruled.dead_letter, describe(ruled, id, is_fatal, archived))
         replace_waiting(ctx, ruled.dead_letter, None)
     except CommandError as error:
         state.note_failure(place, (id.ms, id.seq), str(error))
@@ -74,12 +80,17 @@ cdef int move_all(Context ctx, RuledGroup ruled, list ids) except -1:
     return 0
 
 
-cdef list describe(RuledGroup ruled, StreamID id, bint is_fatal):
+cdef list describe(RuledGroup ruled, StreamID id, bint is_fatal, ArchivedPending archived):
     """The fields and values of a dead letter: those of the entry, if it still exists, and how it was delivered."""
     cdef PelRecord *record = pel_find(&ruled.group.pel, id)
     cdef uint64_t deliveries = 0 if record is NULL else record.delivery_count
-    cdef list found = ruled.stream.range((id.ms, id.seq), (id.ms, id.seq))
-    if not found:
+    cdef list words = []
+    if archived is not None and archived.find(id) == ARCHIVED:
+        words = archived.pairs(id)
+    else:
+        for _, pairs in ruled.stream.range((id.ms, id.seq), (id.ms, id.seq)):
+            words = [word for pair in pairs for word in pair]
+    if not words:
         reason = b"trimmed"
     elif is_fatal or deliveries == <uint64_t>INT64_MAX:
         reason = b"fatal"
@@ -90,5 +101,4 @@ cdef list describe(RuledGroup ruled, StreamID id, bint is_fatal):
         number_text(deliveries), number_text(id.ms),
         b"0" if record is NULL else number_text(<uint64_t>delivered_ms(record)), reason,
     )
-    pairs = [pair for _, pairs in found for pair in pairs] + list(zip(LETTER_FIELDS, known))
-    return [word for pair in pairs for word in pair]
+    return words + [word for pair in zip(LETTER_FIELDS, known) for word in pair]

@@ -35,15 +35,19 @@ cdef class ArchivedPending:
     cdef set ids                    # of those to be read, as numbers
     cdef bint is_read               # they are read before anything is replied
 
+    cdef object wanted(self, Context ctx, bytes key, Stream stream)     # a TierRange of what was added
     cdef int add(self, Stream stream, StreamID id) except -1        # an entry is needed, if it is not in memory
     cdef bint ask(self, Context ctx, list args, bytes key, Stream stream, Py_ssize_t place) except -1
         # Read what was added. False: the client waits, and the request will be run again.
     cdef Whereabouts find(self, StreamID id) except *
     cdef int write(self, ReplyWriter reply, StreamID id) except -1  # an entry that is ARCHIVED
+    cdef list pairs(self, StreamID id)                              # its fields and values
 
 
 cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream)
     # None: no group reads the archive, or nothing was ever removed.
+cdef ArchivedPending archived_for_server(Context ctx, bytes key, Stream stream)
+    # The same where no client waits: what is added will be read.
 cdef bint is_maybe_archived(Context ctx, bytes key, Stream stream, StreamID id) except -1
     # Whether an entry is not in memory, and groups read the archive, which may have it.
 cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1

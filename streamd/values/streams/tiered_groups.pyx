@@ -19,7 +19,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
-from streamd.packed_entries cimport PackedEntries
+from streamd.packed_entries cimport PackedEntries, PackedWords, next_word
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.arguments cimport id_text, number_text
 from streamd.values.streams.counting cimport count_above
@@ -38,6 +38,13 @@ __all__: list[str] = []
 # --- Pending entries --------------------------------------------------------------------------------------------------
 
 cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream):
+    cdef ArchivedPending made = archived_for_server(ctx, key, stream)
+    if made is not None:
+        made.is_read = waits_for_archive(ctx)
+    return made
+
+
+cdef ArchivedPending archived_for_server(Context ctx, bytes key, Stream stream):
     cdef ArchivedPending made
     cdef Removed removed
     if ctx.tiers is None or not ctx.tiers.serve_groups or ctx.is_replaying:
@@ -47,7 +54,7 @@ cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream):
     made = ArchivedPending.__new__(ArchivedPending)
     made.limit = removed.limit
     made.ids = set()
-    made.is_read = waits_for_archive(ctx)
+    made.is_read = True
     return made
 
 
@@ -67,16 +74,19 @@ cdef class ArchivedPending:
         return 0
 
     cdef bint ask(self, Context ctx, list args, bytes key, Stream stream, Py_ssize_t place) except -1:
-        cdef Removed removed
         if not self.ids:
             return True
+        self.part = ctx.tiers.read(ctx, args, self.wanted(ctx, key, stream), place)
+        return self.part is not None
+
+    cdef object wanted(self, Context ctx, bytes key, Stream stream):
+        cdef Removed removed
         find_removed(ctx, key, stream, &removed)
         ids = tuple(sorted(self.ids))
-        self.part = ctx.tiers.read(ctx, args, TierRange(
+        return TierRange(
             key, stream, ids[0], ids[len(ids) - 1], False, len(ids), number_of(removed.live),
             number_of(removed.trimmed), ids=ids,
-        ), place)
-        return self.part is not None
+        )
 
     cdef Whereabouts find(self, StreamID id) except *:
         if id_cmp(id, self.limit) > 0:
@@ -90,6 +100,17 @@ cdef class ArchivedPending:
         cdef PackedEntries entries = self.part.entries
         cdef Py_ssize_t at = self.part.find(number_of(id))
         return reply.raw_c(entries.text_of(at), entries.size_between(at, at + 1))
+
+    cdef list pairs(self, StreamID id):
+        cdef PackedEntries entries = self.part.entries
+        cdef PackedWords words = entries.words_of(self.part.find(number_of(id)))
+        cdef list found = []
+        cdef size_t length
+        cdef const char *word = next_word(&words, &length)
+        while word is not NULL:
+            found.append(word[:length])
+            word = next_word(&words, &length)
+        return found
 
 
 # --- New entries ------------------------------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ class Peer:
                 self._write(link)
         elif link in self._sockets:
             self._write(link)
-            self._read(link)
+            if link in self._sockets:
+                self._read(link)
 
     def _hold(self, link: int, opened: socket.socket) -> None:
         opened.setblocking(False)
