@@ -49,6 +49,7 @@ cdef class Routing(Capability):
     cdef readonly int slot               # of the keys of the request that was routed last; -1: it had none; SEVERAL
 
     cdef Plan plan_of(self, Route route)
+    cdef bint is_served(self, Route route, list args) noexcept
     cdef int look(self, Search *search, Route route, list args) except -1
     cdef int take(self, Search *search, bytes key) except -1
     cdef str decide(self, Client client, Route route, Search *search, int flags)

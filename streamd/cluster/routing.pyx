@@ -20,7 +20,8 @@ since no other node can be expected to serve all of them. What is known of slots
 (`take_states`), which the cluster replaces when anything changes; the addresses are asked of it only for an error.
 """
 
-from cpython.list cimport PyList_GET_ITEM
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport PyObject
 from libc.string cimport memcpy
 
@@ -30,7 +31,7 @@ from streamd.core.dispatch cimport CLUSTERED
 from streamd.core.key_plan cimport KeyRange, Plan
 from streamd.core.route cimport WRITE, Route
 from streamd.core.transaction cimport Transaction
-from streamd.keyspace.hash_slot cimport slot_of
+from streamd.keyspace.hash_slot cimport slot_of, slot_of_text
 from streamd.keyspace.key_record cimport KeyRecord
 
 __all__ = ["SLOT_STATES", "Routing"]
@@ -97,7 +98,27 @@ cdef class Routing(Capability):
                 client.change_state(ASKED, True)
             elif not client.state & IN_MULTI:
                 client.change_state(ASKED, False)
+        if self.is_served(route, args):
+            return None
         return self.find_redirection(client, route, args, self.dispatcher.has_flags(client, route, WRITE))
+
+    cdef bint is_served(self, Route route, list args) noexcept:
+        """Whether a request has one key, of a slot that is owned and not being moved: most requests. Notes the slot."""
+        cdef object found = <object>PyList_GET_ITEM(self.plans, route.index)
+        cdef Plan plan
+        cdef object key
+        cdef int slot
+        if found is None:
+            return False
+        plan = <Plan>found
+        if not plan.only or plan.only >= PyList_GET_SIZE(args):
+            return False
+        key = <object>PyList_GET_ITEM(args, plan.only)
+        slot = slot_of_text(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        if not self.is_up or self.states[slot] != OWNED:
+            return False
+        self.slot = slot
+        return True
 
     cdef str find_redirection(self, Client client, Route route, list args, int flags):
         cdef Search search

@@ -23,6 +23,7 @@ cdef struct KeyRange:
 cdef class Plan:
     cdef KeyRange *ranges        # owned
     cdef readonly int count
+    cdef Py_ssize_t only         # index of the key, if each request has exactly this one, and no channels; else 0
     cdef list specs              # of spec.KeySpec, one for each range
     cdef object key_flags        # spec.Command.key_flags, or None
     cdef Py_ssize_t first_channel    # 0: the command names no channels

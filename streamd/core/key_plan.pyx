@@ -51,6 +51,8 @@ cdef class Plan:
             each.step = spec.step
             is_variable = self.key_flags is not None and "variable_flags" in spec.flags.split()
             each.access = ASKED_EACH_TIME if is_variable else access_of(spec.flags)
+        if self.count == 1 and not self.ranges.last and not self.first_channel:
+            self.only = self.ranges.first
 
     def __dealloc__(self):
         free(self.ranges)

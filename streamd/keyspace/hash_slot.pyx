@@ -37,11 +37,12 @@ fill_table()
 
 
 cdef uint16_t crc16(const unsigned char *data, Py_ssize_t size) noexcept nogil:
-    cdef uint16_t crc = 0
-    cdef Py_ssize_t at
-    for at in range(size):
-        crc = <uint16_t>((crc << 8) ^ crc_table[(crc >> 8) ^ data[at]])
-    return crc
+    cdef unsigned int crc = 0       # the lower 16 bits of it
+    cdef const unsigned char *end = data + size
+    while data < end:
+        crc = (crc << 8) ^ crc_table[(crc >> 8 & 0xFF) ^ data[0]]
+        data += 1
+    return <uint16_t>crc
 
 
 cdef int slot_of_text(const unsigned char *text, Py_ssize_t size) noexcept nogil:
