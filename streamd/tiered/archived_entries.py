@@ -318,11 +318,12 @@ def joined(now: TierRange, answer: TierAnswer, asked: Asked) -> TierPart | None:
     if now.ids is not None:
         return part if set(now.ids) <= set(asked.question.asked.ids or ()) else None
     has_all = 0 < now.count <= part.count or 0 < now.enough <= part.size
-    if answer.high < min(border, now.last) and (now.is_reverse or not has_all):
-        if not (answer.is_cut and now.group is not None and part.count):
+    if answer.high < min(border, now.last):
+        if (now.is_reverse or not has_all) and not (answer.is_cut and now.group is not None and part.count):
             return None
-        # The group gets these, and nothing from memory: it has not read all that is archived.
-        part.border = MAX_ID
+        if now.group is not None:
+            # It gets these, and nothing from memory: it has not read all that is archived.
+            part.border = MAX_ID
     if answer.low > now.first and not (now.is_reverse and has_all):
         return None
     return part

@@ -66,4 +66,5 @@ cdef int propagate_pending(
     bytes last_id) except -1
 cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consumer) except -1
 cdef int propagate_unowned(Context ctx, bytes key, Group group, bytes mode, const PelRecord *record) except -1
+cdef int propagate_unowned_mark(Context ctx, bytes key, Group group, const PelRecord *record) except -1
 cdef int propagate_position(Context ctx, bytes key, Group group) except -1

@@ -210,6 +210,11 @@ cdef int propagate_unowned(Context ctx, bytes key, Group group, bytes mode, cons
             b"RETRYCOUNT", number_text(record.delivery_count), b"FORCE",
         ])
         return 0
+    return propagate_unowned_mark(ctx, key, group, record)
+
+
+cdef int propagate_unowned_mark(Context ctx, bytes key, Group group, const PelRecord *record) except -1:
+    """The same in the form that makes an entry pending even if the receiver does not have it, if it is a streamd."""
     ctx.effects.append([
         b"XCLAIM", key, group.name, group.free_name(), UNOWNED_MARK, id_text(record.id),
         b"TIME", number_text(zone_place(record)), b"RETRYCOUNT", number_text(record.delivery_count),

@@ -24,6 +24,7 @@ cdef struct OrderedEntry:
     StreamID id
     OrderedKey *key
     bint is_passed_over        # else it is in flight
+    bint is_archived           # it is not in memory, and its key was read from the archive
     OrderedEntry *previous     # among those of its key that were passed over, by ID
     OrderedEntry *next
 
@@ -53,12 +54,14 @@ cdef class KeyOrder:
     cdef size_t changed_room
     cdef bint is_lost                      # it has to be built: too much has changed, or memory was short
     cdef StreamID trimmed                  # what was trimmed below is known
+    cdef bint with_archive                 # entries that are not in memory are among those pending, or in `unread`
+    cdef set unread                        # numbers of pending entries that may be archived: their key is not known
 
     cdef void note(self, StreamID id) noexcept nogil       # a pending entry may have changed, or come, or gone
     cdef OrderedEntry *find(self, StreamID id) noexcept nogil               # NULL: not pending, or without a key
     cdef bint is_taken(self, uint64_t key) noexcept nogil                   # has pending entries
     cdef OrderedEntry *first_in_turn(self) noexcept nogil                   # passed over, and its key is free; or NULL
-    cdef int put(self, StreamID id, uint64_t key, bint is_passed_over) except -1 nogil
+    cdef int put(self, StreamID id, uint64_t key, bint is_passed_over, bint is_archived=*) except -1 nogil
     cdef void forget(self, StreamID id) noexcept nogil                      # it is pending no longer, or is deleted
     cdef void clear(self) noexcept nogil
     cdef size_t memory(self) noexcept nogil

@@ -11,7 +11,8 @@ delivery count of 0.
 
 Nothing here knows the group or the stream. Whoever changes a pending entry, or deletes an entry, notes its ID, at the
 cost of 16 bytes; before the next decision the noted IDs are looked up in both (ruled_group.pyx), and the result is put
-here, or forgotten. So it does not matter which command has changed what. If more is noted than a look at all pending
+here, or forgotten. What is pending and may be in the archive alone is `unread` until its key has been read from there.
+So it does not matter which command has changed what. If more is noted than a look at all pending
 entries would cost, that is what is done instead, as for an order that is new.
 
 Time: O(1), but for an entry that is put among those passed over and is neither the first nor the last of its key.
@@ -117,6 +118,7 @@ cdef class KeyOrder:
     def __init__(self, bytes field not None):
         self.field = field
         self.is_lost = True
+        self.unread = set()
 
     def __dealloc__(self):
         self.clear()
@@ -180,11 +182,12 @@ cdef class KeyOrder:
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    cdef int put(self, StreamID id, uint64_t key, bint is_passed_over) except -1 nogil:
+    cdef int put(self, StreamID id, uint64_t key, bint is_passed_over, bint is_archived=False) except -1 nogil:
         """Record that an entry with this key is pending, whatever was known of it."""
         cdef OrderedEntry *entry = self.find(id)
         if entry is not NULL:
             if entry.is_passed_over == is_passed_over and entry.key.hash == key:
+                entry.is_archived = is_archived
                 return 0
             self.forget(id)
         entry = <OrderedEntry *>malloc(sizeof(OrderedEntry))
@@ -193,6 +196,7 @@ cdef class KeyOrder:
         entry.hash = hash_of(id)
         entry.id = id
         entry.is_passed_over = is_passed_over
+        entry.is_archived = is_archived
         if not table_add(&self.entries, <Hashed *>entry):
             free(entry)
             return no_memory()

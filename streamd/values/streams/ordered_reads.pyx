@@ -10,35 +10,55 @@ new ones. A new entry is
 
 For files and replicas an entry that was passed over is one that was given back (XNACK ... FORCE): so nothing is known
 of the order but by this server, and nothing is lost without it.
+
+In a group that reads an archive, entries that are in the archive alone are ordered likewise. Keys of those pending are
+kept when they have been read. After a start, and when an entry has left memory while it was pending, they are read
+first.
 """
 
-from libc.stdint cimport UINT64_MAX, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
 from streamd.values.streams.arguments cimport id_text, propagate_position, propagate_unowned
 from streamd.values.streams.delivery cimport Finder, advance, find_entry, finder_init
 from streamd.values.streams.group cimport Group
-from streamd.values.streams.key_order cimport KeyOrder, OrderedEntry
+from streamd.values.streams.key_order cimport KeyOrder, OrderedEntry, OrderedKey
 from streamd.values.streams.pel cimport PelRecord, pel_find, pel_insert_unowned, pel_last
-from streamd.values.streams.ruled_group cimport RuledGroup, find_key, follow_order
+from streamd.values.streams.ruled_group cimport RuledGroup, find_key, follow_order, is_passed_over
 from streamd.values.streams.stream cimport StreamCursor, cursor_next, cursor_seek
-from streamd.values.streams.tiered_groups cimport is_maybe_archived
+from streamd.values.streams.tiered_groups cimport (
+    ARCHIVED, GONE, UNREAD, ArchivedPending, Whereabouts, archived_pending, find_archived_key, next_archived,
+)
+from streamd.values.streams.tiered_ranges cimport id_of
+
+from itertools import islice
+
+from streamd.errors import CommandError, printable
 
 __all__ = []
+
+cdef enum:
+    AT_A_TIME = 100            # pending entries that are read from the archive
 
 cdef StreamID MAX_ID = make_id(UINT64_MAX, UINT64_MAX)
 
 
-cdef bint has_turn(Context ctx, RuledGroup ruled, StreamID after) except -1:
+cdef bint has_turn(Context ctx, RuledGroup ruled, StreamID after, object part, ArchivedPending archived) except -1:
     """Whether an entry that was passed over, or one above `after`, may be delivered. Passes over those before it."""
     cdef StreamCursor cursor
     cdef Finder finder
     cdef StreamID before = ruled.group.last_id
     cdef bint found
     finder_init(&finder)
-    if next_passed_over(ctx, ruled, &finder) is not NULL:
+    if next_passed_over(ctx, ruled, &finder, archived) is not NULL:
         return True
+    if part is not None:
+        if next_archived(ctx, ruled, part):
+            return True
+        if part.start < part.stop:
+            return False
+        before = ruled.group.last_id        # which was propagated
     if ruled.stream.length == 0 or id_cmp(ruled.stream.last_live_id(), after) <= 0:
         return False
     id_increment(&after)            # below the last live entry, so not the greatest ID
@@ -49,14 +69,17 @@ cdef bint has_turn(Context ctx, RuledGroup ruled, StreamID after) except -1:
     return found
 
 
-cdef PelRecord *next_passed_over(Context ctx, RuledGroup ruled, Finder *finder) except? NULL:
-    """The next entry that was passed over and may be delivered, which the finder is at; NULL if there is none.
+cdef PelRecord *next_passed_over(
+    Context ctx, RuledGroup ruled, Finder *finder, ArchivedPending archived
+) except? NULL:
+    """The next entry that was passed over and may be delivered; NULL if there is none.
 
-    One that was deleted meanwhile stops being pending; what may be in the archive alone is left to claims.
+    The finder is at it, or else it is one that was read. One that was deleted stops being pending.
     """
+    cdef Whereabouts place
     cdef OrderedEntry *entry
     cdef StreamID id
-    follow_order(ruled.stream, ruled.group, ruled.order.field)
+    follow_order(ruled, ruled.order.field)
     while True:
         entry = ruled.order.first_in_turn()
         if entry is NULL:
@@ -64,12 +87,23 @@ cdef PelRecord *next_passed_over(Context ctx, RuledGroup ruled, Finder *finder) 
         id = entry.id
         if find_entry(finder, ruled.stream, id):
             return pel_find(&ruled.group.pel, id)
-        ruled.order.forget(id)
-        if not is_maybe_archived(ctx, ruled.key, ruled.stream, id):
-            ruled.group.forget(id)
-            ctx.dirty += 1
-            if ctx.is_propagating:
-                ctx.effects.append([b"XACK", ruled.key, ruled.group.name, id_text(id)])
+        if id_cmp(id, ruled.archived) <= 0:
+            place = UNREAD if archived is None else archived.find(id)
+            if place == UNREAD:
+                return NULL             # one whose turn came after the others were read
+            if place == ARCHIVED:
+                return pel_find(&ruled.group.pel, id)
+        drop(ctx, ruled, id)
+
+
+cdef int drop(Context ctx, RuledGroup ruled, StreamID id) except -1:
+    """An entry that was passed over is deleted: it stops being pending."""
+    ruled.order.forget(id)
+    ruled.group.forget(id)
+    ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.effects.append([b"XACK", ruled.key, ruled.group.name, id_text(id)])
+    return 0
 
 
 cdef inline bint is_beyond_all(Group group, StreamID id) noexcept nogil:
@@ -84,7 +118,7 @@ cdef bint next_in_turn(Context ctx, RuledGroup ruled, StreamCursor *cursor) exce
     cdef uint64_t key
     while cursor_next(cursor):
         if order.is_lost:           # by what was delivered since
-            follow_order(ruled.stream, group, order.field)
+            follow_order(ruled, order.field)
         if not find_key(cursor[0], order.field, &key):
             return True
         if is_beyond_all(group, cursor.id) or order.find(cursor.id) is NULL:
@@ -99,3 +133,72 @@ cdef bint next_in_turn(Context ctx, RuledGroup ruled, StreamCursor *cursor) exce
                 propagate_unowned(ctx, ruled.key, group, b"SILENT", pel_find(&group.pel, cursor.id))
         advance(ruled.stream, group, cursor.id)
     return False
+
+
+# --- What is in the archive alone ------------------------------------------------------------------------------------
+
+cdef bint ask_keys(Context ctx, list args, RuledGroup ruled, Py_ssize_t place) except -1:
+    cdef KeyOrder order = ruled.order
+    cdef ArchivedPending archived
+    while order.unread:
+        archived = archived_pending(ctx, ruled.key, ruled.stream)
+        if ctx.in_transaction:
+            raise CommandError(
+                f"ARCHIVE Group {printable(ruled.group.name)} is ordered by key, and pending entries of "
+                f"{printable(ruled.key)} are archived, which transactions and scripts cannot read: use XREADGROUP alone"
+            )
+        if archived is None or not archived.is_read:
+            return True
+        some = list(islice(order.unread, AT_A_TIME))
+        for number in some:
+            archived.add(ruled.stream, id_of(number))
+        if not archived.ask(ctx, args, ruled.key, ruled.stream, place):
+            return False
+        for number in some:
+            learn_key(ctx, ruled, archived, number)
+    return True
+
+
+cdef int learn_key(Context ctx, RuledGroup ruled, ArchivedPending archived, object number) except -1:
+    """Have the order know the key of a pending entry that was read, if it has one."""
+    cdef StreamID id = id_of(number)
+    cdef PelRecord *record = pel_find(&ruled.group.pel, id)
+    cdef uint64_t key
+    ruled.order.unread.discard(number)
+    if record is NULL or number not in archived.ids:
+        return 0
+    if archived.find(id) != ARCHIVED:
+        return drop(ctx, ruled, id) if is_passed_over(record) else 0
+    if find_archived_key(archived.part.entries, archived.part.find(number), ruled.order.field, &key):
+        ruled.order.put(id, key, is_passed_over(record), True)
+    return 0
+
+
+cdef ArchivedPending ask_in_turn(
+    Context ctx, list args, RuledGroup ruled, int64_t count, Py_ssize_t place, bint *waits
+):
+    cdef ArchivedPending archived
+    cdef OrderedKey *key
+    cdef int64_t left
+    cdef bint has_dropped = True
+    waits[0] = False
+    while has_dropped:
+        archived = archived_pending(ctx, ruled.key, ruled.stream)
+        if archived is None:
+            return None
+        key = ruled.order.first_free
+        left = min(count, AT_A_TIME) if count else AT_A_TIME
+        while key is not NULL and left > 0:
+            archived.add(ruled.stream, key.first.id)
+            key = key.next
+            left -= 1
+        if not archived.ask(ctx, args, ruled.key, ruled.stream, place):
+            waits[0] = True
+            return None
+        # It is the turn of those behind them, which were not read.
+        has_dropped = False
+        for number in archived.ids:
+            if archived.find(id_of(number)) == GONE:
+                drop(ctx, ruled, id_of(number))
+                has_dropped = True
+    return archived

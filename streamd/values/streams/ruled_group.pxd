@@ -4,6 +4,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
+from streamd.engine.ids cimport StreamID
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.key_order cimport KeyOrder
 from streamd.values.streams.pel cimport PelCursor, PelRecord
@@ -26,6 +27,7 @@ cdef class RuledGroup:
     cdef int64_t consumer_pending         # the same for each consumer
     cdef int64_t consumer_ttl_ms          # how long a consumer may be idle; 0: for ever
 
+    cdef StreamID archived                # entries at or below it that are not in memory may be in the archive
     cdef KeyOrder order                   # of the pending entries by key; None: the rule does not order them
     cdef uint64_t held                    # entries that may be passed over because of their key
 
@@ -66,7 +68,8 @@ cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group)
 
 # --- Order by key -----------------------------------------------------------------------------------------------------
 
-cdef int follow_order(Stream stream, Group group, bytes field) except -1
+cdef int follow_order(RuledGroup ruled, bytes field) except -1
+cdef bint is_passed_over(const PelRecord *record) noexcept nogil
 cdef bint find_key(StreamCursor cursor, bytes field, uint64_t *key) noexcept
 
 

@@ -29,7 +29,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint8_t, uint64_t
 
 from streamd.core.context cimport Context
-from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
+from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.engine.listpack cimport LpValue, lp_equals
 from streamd.engine.table cimport table_hash
 from streamd.numbers cimport INT64_ROOM, put_int64
@@ -41,6 +41,7 @@ from streamd.values.streams.pel cimport (
     pel_seek_oldest, pel_seek_time,
 )
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_pair
+from streamd.values.streams.tiered_ranges cimport Removed, find_removed, number_of
 
 from streamd.delivery.defaults import group_rule_in_force
 from streamd.delivery.rules import key_of_rules
@@ -81,9 +82,11 @@ cdef class RuledGroup:
         cdef OrderedEntry *entry
         if self.order is None or not is_passed_over(record):
             return False
-        follow_order(self.stream, self.group, self.order.field)
+        follow_order(self, self.order.field)
         entry = self.order.find(record.id)
-        return entry is not NULL and not is_in_turn(entry)
+        if entry is NULL:
+            return number_of(record.id) in self.order.unread
+        return not is_in_turn(entry)
 
     cdef int64_t room_of(self, Consumer consumer) noexcept nogil:
         cdef Pel *pel = &self.group.pel
@@ -95,7 +98,7 @@ cdef class RuledGroup:
         return max(0, room)
 
 
-cdef inline bint is_passed_over(const PelRecord *record) noexcept nogil:
+cdef bint is_passed_over(const PelRecord *record) noexcept nogil:
     """Whether a pending entry was never delivered: it was passed over, or given back as if it had been."""
     return record.owner == NO_OWNER and record.delivery_count == 0
 
@@ -144,7 +147,7 @@ cdef RuledGroup find_rule_of(Context ctx, bytes key, Stream stream, Group group)
             known.stream, known.place = key, place
             known.text = bytes(memoryview(text))      # APPEND changes a string in place
             group.known_rule = known
-    return None if known.pattern is None else ruled_by(known, key, stream, group)
+    return None if known.pattern is None else ruled_by(ctx, known, key, stream, group)
 
 
 cdef int take_rule(KnownRule known, object rule) except -1:
@@ -170,8 +173,9 @@ cdef int take_rule(KnownRule known, object rule) except -1:
     return 0
 
 
-cdef RuledGroup ruled_by(KnownRule known, bytes key, Stream stream, Group group):
+cdef RuledGroup ruled_by(Context ctx, KnownRule known, bytes key, Stream stream, Group group):
     """The group with that rule."""
+    cdef Removed removed
     cdef RuledGroup pattern = known.pattern
     cdef RuledGroup ruled = RuledGroup.__new__(RuledGroup)
     ruled.key = key
@@ -190,19 +194,23 @@ cdef RuledGroup ruled_by(KnownRule known, bytes key, Stream stream, Group group)
     ruled.consumer_ttl_ms = pattern.consumer_ttl_ms
     ruled.held = pattern.held
     if known.keyed is not None:
-        follow_order(stream, group, known.keyed)
-        ruled.order = group.order
+        if ctx.tiers is not None and ctx.tiers.serve_groups and find_removed(ctx, key, stream, &removed):
+            ruled.archived = removed.limit
+        follow_order(ruled, known.keyed)
     return ruled
 
 
 # --- Order by key -----------------------------------------------------------------------------------------------------
 
-cdef int follow_order(Stream stream, Group group, bytes field) except -1:
+cdef int follow_order(RuledGroup ruled, bytes field) except -1:
     """Have the group's order by this field know what is pending now.
 
     O(changes), or O(pending entries) if it has to be built.
     """
+    cdef Stream stream = ruled.stream
+    cdef Group group = ruled.group
     cdef KeyOrder order = group.order
+    cdef bint with_archive = not id_is_zero(ruled.archived)
     cdef PelCursor walk
     cdef PelRecord *record
     cdef Finder finder
@@ -215,41 +223,47 @@ cdef int follow_order(Stream stream, Group group, bytes field) except -1:
     if order is None or order.field != field:
         order = group.order = KeyOrder(field)
         stream.has_order = True
-    if order.is_lost:
+    ruled.order = order
+    if order.is_lost or order.with_archive != with_archive:
         order.clear()
+        order.unread.clear()
         order.is_lost = False
-        pel_seek(&group.pel, &walk, -1, begin)
+        order.with_archive = with_archive
+        pel_seek(&group.pel, &walk, -1, make_id(0, 0) if with_archive else begin)
         record = pel_next(&walk)
         while record is not NULL:
-            look_again(order, stream, group, record.id, &finder)
+            look_again(ruled, record.id, &finder)
             record = pel_next(&walk)
     elif id_cmp(order.trimmed, begin) < 0:
         pel_seek(&group.pel, &walk, -1, order.trimmed)
         record = pel_next(&walk)
         while record is not NULL and id_cmp(record.id, begin) < 0:
-            look_again(order, stream, group, record.id, &finder)
+            look_again(ruled, record.id, &finder)
             record = pel_next(&walk)
     order.trimmed = begin
     for i in range(order.changed_count):
-        look_again(order, stream, group, order.changed[i], &finder)
+        look_again(ruled, order.changed[i], &finder)
     order.changed_count = 0
     return 0
 
 
-cdef int look_again(KeyOrder order, Stream stream, Group group, StreamID id, Finder *finder) except -1:
+cdef int look_again(RuledGroup ruled, StreamID id, Finder *finder) except -1:
     """Have the order know what has become of an entry.
 
     One that was deleted blocks nothing: it is forgotten. If it was passed over, it is when its turn comes.
     """
-    cdef PelRecord *record = pel_find(&group.pel, id)
+    cdef KeyOrder order = ruled.order
+    cdef PelRecord *record = pel_find(&ruled.group.pel, id)
     cdef OrderedEntry *known = order.find(id)
     cdef uint64_t key
     if record is NULL:
         order.forget(id)
-    elif known is not NULL and is_passed_over(record):
-        order.put(id, known.key.hash, True)
-    elif not find_entry(finder, stream, id):
+    elif known is not NULL and (known.is_archived or is_passed_over(record)):
+        order.put(id, known.key.hash, is_passed_over(record), known.is_archived)
+    elif not find_entry(finder, ruled.stream, id):
         order.forget(id)
+        if id_cmp(id, ruled.archived) <= 0:
+            order.unread.add(number_of(id))
     elif known is not NULL:
         order.put(id, known.key.hash, False)
     elif find_key(finder.cursor, order.field, &key):

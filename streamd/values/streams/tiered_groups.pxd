@@ -2,13 +2,15 @@
 """Consumer groups that read entries that are not in memory. See tiered_groups.pyx."""
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID
+from streamd.packed_entries cimport PackedEntries
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.read_quota cimport Quota
+from streamd.values.streams.ruled_group cimport RuledGroup
 from streamd.values.streams.stream cimport Stream
 
 
@@ -40,7 +42,7 @@ cdef class ArchivedPending:
     cdef bint ask(self, Context ctx, list args, bytes key, Stream stream, Py_ssize_t place) except -1
         # Read what was added. False: the client waits, and the request will be run again.
     cdef Whereabouts find(self, StreamID id) except *
-    cdef int write(self, ReplyWriter reply, StreamID id) except -1  # an entry that is ARCHIVED
+    cdef int write(self, ReplyWriter reply, StreamID id, bint with_idle=*) except -1    # an entry that is ARCHIVED
     cdef list pairs(self, StreamID id)                              # its fields and values
 
 
@@ -52,10 +54,18 @@ cdef bint is_maybe_archived(Context ctx, bytes key, Stream stream, StreamID id) 
     # Whether an entry is not in memory, and groups read the archive, which may have it.
 cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1
     # Raises CommandError where a transaction or a script would read on behind archived entries.
-cdef int deliver_archived(
-    Context ctx, bytes key, Stream stream, Group group, Consumer consumer, object part, Quota *quota, Delivery *delivery
+cdef bint find_archived_key(PackedEntries entries, Py_ssize_t at, bytes field, uint64_t *key) noexcept
+    # As find_key, of an entry that was read.
+cdef bint next_archived(Context ctx, RuledGroup ruled, object part) except -1
+    # Go to the next row of a part that may be delivered in a group that is ordered by key, part.start, passing over
+    # others. False at the end, or when HELD are waiting.
+cdef bint deliver_archived(
+    Context ctx, bytes key, Stream stream, Group group, RuledGroup ordered, Consumer consumer, object part,
+    Quota *quota, Delivery *delivery
 ) except -1
-    # Deliver the entries of a part, and write them; delivery.written grows.
+    # Deliver the entries of a part, and write them; delivery.written grows. False: HELD are waiting.
+    #
+    # ordered  the group, if it is ordered by key
 cdef int propagate_archived(
     Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, bytes deliveries, bytes last_id
 ) except -1

@@ -2,11 +2,12 @@
 """Consumer groups that read through the archive: entries are delivered that are not in memory, and are pending as any.
 
 A group whose last-delivered ID is below the first entry in memory reads on in the archive, then in memory. What it gets
-from the archive is an entry like any other, except for two things:
+from the archive is an entry like any other, except for three things:
 
     effects       XCLAIM ... FORCE makes an entry pending only if the receiver has it. With ARCHIVED_MARK as idle time a
-                  streamd makes it pending in any case; to Redis, which has no archive, it is a deleted entry, and it
-                  only learns how far the group has read
+                  streamd makes it pending in any case, as with UNOWNED_MARK; to Redis, which has no
+                  archive, it is a deleted entry, and it only learns how far the group has read
+    keys          of pending entries, in a group that is ordered by key, are known from the archive (ordered_reads.pyx)
     entries-read  is counted from the end: all entries that were ever added, less those that are left in the archive
                   and in memory. So is the lag, while the group is in the archive
 
@@ -15,16 +16,22 @@ when the archive does not have it. Transactions and scripts cannot wait: they le
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.engine.table cimport table_hash
 from streamd.packed_entries cimport PackedEntries, PackedWords, next_word
 from streamd.protocol.reply cimport ReplyWriter
-from streamd.values.streams.arguments cimport id_text, number_text
+from streamd.values.streams.arguments cimport id_text, number_text, propagate_position, propagate_unowned_mark
 from streamd.values.streams.counting cimport count_above
 from streamd.values.streams.group cimport Consumer, Group
+from streamd.values.streams.key_order cimport KeyOrder
+from streamd.values.streams.pel cimport pel_find
 from streamd.values.streams.read_quota cimport Quota, has_enough_bytes
+from streamd.values.streams.ruled_group cimport RuledGroup
 from streamd.values.streams.stream cimport Stream
 from streamd.values.streams.tiered_ranges cimport Removed, find_removed, id_of, number_of, waits_for_archive
 
@@ -96,10 +103,10 @@ cdef class ArchivedPending:
             return UNREAD
         return ARCHIVED if self.part.find(number) >= 0 else GONE
 
-    cdef int write(self, ReplyWriter reply, StreamID id) except -1:
+    cdef int write(self, ReplyWriter reply, StreamID id, bint with_idle=False) except -1:
         cdef PackedEntries entries = self.part.entries
         cdef Py_ssize_t at = self.part.find(number_of(id))
-        return reply.raw_c(entries.text_of(at), entries.size_between(at, at + 1))
+        return write_archived(reply, entries.text_of(at), entries.size_between(at, at + 1), with_idle)
 
     cdef list pairs(self, StreamID id):
         cdef PackedEntries entries = self.part.entries
@@ -125,12 +132,65 @@ cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) exc
     return 0
 
 
-cdef int deliver_archived(
-    Context ctx, bytes key, Stream stream, Group group, Consumer consumer, object part, Quota *quota, Delivery *delivery
+cdef bint find_archived_key(PackedEntries entries, Py_ssize_t at, bytes field, uint64_t *key) noexcept:
+    cdef PackedWords words = entries.words_of(at)
+    cdef size_t length
+    cdef const char *name = next_word(&words, &length)
+    cdef size_t expected = <size_t>PyBytes_GET_SIZE(field)
+    cdef bint is_key
+    while name is not NULL:
+        is_key = length == expected and memcmp(name, PyBytes_AS_STRING(field), length) == 0
+        name = next_word(&words, &length)       # the value
+        if is_key:
+            key[0] = table_hash(<const uint8_t *>name, length)
+            return True
+        name = next_word(&words, &length)
+    return False
+
+
+cdef bint next_archived(Context ctx, RuledGroup ruled, object part) except -1:
+    cdef PackedEntries entries = part.entries
+    cdef KeyOrder order = ruled.order
+    cdef Group group = ruled.group
+    cdef Py_ssize_t at = part.start, stop = part.stop
+    cdef StreamID before = group.last_id
+    cdef bint has_found = False
+    cdef StreamID id
+    cdef uint64_t key
+    while at < stop:
+        id = make_id(entries.rows[at].ms, entries.rows[at].seq)
+        if not find_archived_key(entries, at, order.field, &key):
+            has_found = True
+            break
+        if order.find(id) is NULL:          # else it is pending, since the group was set back
+            if not order.is_taken(key):
+                has_found = True
+                break
+            if order.passed_over >= ruled.held:
+                break
+            group.give_back(id, 0)
+            order.put(id, key, True, True)
+            ctx.dirty += 1
+            if ctx.is_propagating:
+                propagate_unowned_mark(ctx, ruled.key, group, pel_find(&group.pel, id))
+        group.last_id = id
+        at += 1
+    part.start = at
+    if id_cmp(group.last_id, before) != 0:
+        note_read(ruled.stream, group, part, at)
+        if ctx.is_propagating:
+            propagate_position(ctx, ruled.key, group)
+    return has_found
+
+
+cdef bint deliver_archived(
+    Context ctx, bytes key, Stream stream, Group group, RuledGroup ordered, Consumer consumer, object part,
+    Quota *quota, Delivery *delivery
 ) except -1:
     cdef PackedEntries entries = part.entries
     cdef ReplyWriter reply = ctx.reply
     cdef Py_ssize_t start = part.start, stop = part.stop, at = start
+    cdef uint64_t own_key
     cdef StreamID id
     cdef bytes now = number_text(<uint64_t>delivery.now_ms) if ctx.is_propagating and not delivery.no_ack else None
     cdef bytes last_id = None if now is None else id_text(group.last_id)      # before anything is read
@@ -138,6 +198,13 @@ cdef int deliver_archived(
         at < stop and (delivery.written < delivery.most or delivery.most == 0)
         and not has_enough_bytes(quota, reply, delivery.written)
     ):
+        if ordered is not None:
+            part.start = at
+            if not next_archived(ctx, ordered, part):
+                return part.start == stop
+            at = part.start
+            if find_archived_key(entries, at, ordered.order.field, &own_key):
+                ordered.order.put(make_id(entries.rows[at].ms, entries.rows[at].seq), own_key, False, True)
         write_archived(reply, entries.text_of(at), entries.size_between(at, at + 1), delivery.with_idle)
         id = make_id(entries.rows[at].ms, entries.rows[at].seq)
         group.last_id = id
@@ -148,8 +215,17 @@ cdef int deliver_archived(
                 propagate_archived(ctx, key, group, consumer.name, id_text(id), now, b"1", last_id)
         delivery.written += 1
         at += 1
+        if ordered is not None:
+            note_read(stream, group, part, at)
     if at > start:
-        group.entries_read = max(0, <int64_t>stream.entries_added - left_of(stream, part, entries.count - at))
+        note_read(stream, group, part, at)
+    return True
+
+
+cdef int note_read(Stream stream, Group group, object part, Py_ssize_t at) except -1:
+    """Note that the group has read the rows of a part before `at`."""
+    cdef PackedEntries entries = part.entries
+    group.entries_read = max(0, <int64_t>stream.entries_added - left_of(stream, part, entries.count - at))
     return 0
 
 

@@ -38,7 +38,7 @@ from streamd.values.streams.delivery cimport Finder, advance, find_entry, finder
 from streamd.values.streams.entry_replies cimport write_entry, write_fields, write_range
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.key_order cimport KeyOrder
-from streamd.values.streams.ordered_reads cimport has_turn, next_in_turn, next_passed_over
+from streamd.values.streams.ordered_reads cimport ask_in_turn, ask_keys, has_turn, next_in_turn, next_passed_over
 from streamd.values.streams.pel cimport (
     PelCursor, PelRecord, count_delivery, pel_adopt, pel_next, pel_seek, pel_set_time,
 )
@@ -50,8 +50,10 @@ from streamd.values.streams.read_quota cimport (
 )
 from streamd.values.streams.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
 from streamd.values.streams.tiered_groups cimport (
-    ARCHIVED, ArchivedPending, Delivery, archived_pending, deliver_archived, refuse_archived,
+    ARCHIVED, ArchivedPending, Delivery, archived_pending, deliver_archived, next_archived, propagate_archived,
+    refuse_archived,
 )
+from streamd.values.streams.tiered_ranges cimport id_of
 from streamd.values.streams.tiered_reads cimport ask_archive, has_entries, start_in_memory, write_from_both
 from streamd.values.streams.waiting cimport stream_question
 
@@ -491,10 +493,12 @@ def xreadgroup(Context ctx not None, list args not None):
     cdef list groups = []
     cdef list rules = None
     cdef list archived = None
+    cdef list turns = None
     cdef bytes name
     cdef Stream stream
     cdef Group group
     cdef RuledGroup ruled
+    cdef ArchivedPending turn
     cdef Consumer consumer
     cdef GroupRead read
     cdef bint is_new
@@ -516,16 +520,18 @@ def xreadgroup(Context ctx not None, list args not None):
     read.is_alone = False
     if options.min_idle_ms >= 0:
         rules = []
+    hold_effects(ctx)
     if ctx.tiers is not None and ctx.tiers.serve_groups:
-        archived = archived_for_group(ctx, args, options, streams, groups, after)
+        turns = [None] * n
+        archived = archived_for_group(ctx, args, options, streams, groups, after, turns)
         if archived is None:
             return                  # the client waits for them
     quota_init(&read.quota, options.max_count, options.max_bytes)
-    hold_effects(ctx)
     for i in range(n):
         if is_spent(&read.quota, reply) or read.is_alone:
             break
         part = None if archived is None else archived[i]
+        turn = None if turns is None else <ArchivedPending>turns[i]
         read.count = share_of(&read.quota, options.count)
         stream = <Stream>streams[i]
         group = <Group>groups[i]
@@ -545,16 +551,16 @@ def xreadgroup(Context ctx not None, list args not None):
             served += 1
             open_stream(reply, name)
             reply_history(reply, stream, group, consumer, after[i], &read, part)
-        elif has_next(ctx, stream, group, ruled, consumer, &read, part) or read.min_idle_ms >= 0 and (
+        elif has_next(ctx, stream, group, ruled, consumer, &read, part, turn) or read.min_idle_ms >= 0 and (
             has_claimable(ctx, stream, group, ruled, &read)
             # What was moved on the way may have made room, or freed a key.
-            or has_next(ctx, stream, group, ruled, consumer, &read, part)
+            or has_next(ctx, stream, group, ruled, consumer, &read, part, turn)
         ):
             if served == 0:
                 opened = open_streams(reply, &read.quota, n)
             served += 1
             open_stream(reply, name)
-            reply_new(ctx, name, stream, group, ruled, consumer, &read, part)
+            reply_new(ctx, name, stream, group, ruled, consumer, &read, part, turn)
             ctx.dirty += 1
         if is_new:
             propagate_consumer(ctx, name, group, consumer)
@@ -567,10 +573,13 @@ def xreadgroup(Context ctx not None, list args not None):
 
 
 cdef list archived_for_group(
-    Context ctx, list args, ReadOptions options, list streams, list groups, const StreamID *after
+    Context ctx, list args, ReadOptions options, list streams, list groups, const StreamID *after, list turns
 ):
     """For each stream what is archived of it: new entries as a part, pending ones as ArchivedPending; None where memory
-    is enough. None: the client waits for them."""
+    is enough. None: the client waits for them.
+
+    turns  gets what was passed over, and may be delivered, of groups that are ordered by key
+    """
     cdef Py_ssize_t n = options.key_count
     cdef Py_ssize_t i
     cdef list parts = [None] * n
@@ -586,9 +595,7 @@ cdef list archived_for_group(
         if id_cmp(after[i], MAX_ID) == 0:
             if ctx.in_transaction:
                 refuse_archived(ctx, name, stream, group)
-            if not ask_archive(
-                ctx, args, name, stream, group.last_id, False, count or -1, options.max_bytes, group.name, i, parts
-            ):
+            if not ask_new(ctx, args, options, name, stream, group, i, parts, turns):
                 return None
             continue
         pending = parts[i] = archived_pending(ctx, name, stream)
@@ -597,6 +604,35 @@ cdef list archived_for_group(
         ):
             return None
     return parts
+
+
+cdef bint ask_new(
+    Context ctx, list args, ReadOptions options, bytes name, Stream stream, Group group, Py_ssize_t i, list parts,
+    list turns
+) except -1:
+    """Read the new entries of a group that are not in memory. False: the client waits for them."""
+    cdef RuledGroup ruled = None if options.no_ack else find_ruled(ctx, name, stream, group)
+    cdef int64_t count = most_of(options)
+    cdef bint is_by_key = ruled is not None and ruled.order is not None
+    cdef bint waits
+    if is_by_key:
+        if not ask_keys(ctx, args, ruled, options.key_count + i):
+            return False
+        turns[i] = ask_in_turn(ctx, args, ruled, count, 2 * options.key_count + i, &waits)
+        if waits:
+            return False
+    while True:
+        if not ask_archive(
+            ctx, args, name, stream, group.last_id, False, count or -1, options.max_bytes, group.name, i, parts
+        ):
+            return False
+        if not is_by_key or parts[i] is None or ruled.order.first_free is not NULL:
+            return True
+        if next_archived(ctx, ruled, parts[i]):
+            return True
+        if parts[i].start < parts[i].stop or id_cmp(id_of(parts[i].border), MAX_ID) != 0:
+            return True
+        # All of them were passed over, and there are more.
 
 
 cdef bint ask_history(
@@ -647,15 +683,16 @@ cdef inline bint is_ordered(RuledGroup ruled, const GroupRead *read) noexcept:
 
 
 cdef bint has_next(
-    Context ctx, Stream stream, Group group, RuledGroup ruled, Consumer consumer, const GroupRead *read, object part
+    Context ctx, Stream stream, Group group, RuledGroup ruled, Consumer consumer, const GroupRead *read, object part,
+    ArchivedPending turn
 ) except -1:
     """Whether there is an entry that `>` delivers to a consumer. One that is ordered by key passes over others."""
     if is_ordered(ruled, read):
         if room_of(ruled, consumer, read) == 0:
             return False
-        if part is None:
-            return has_turn(ctx, ruled, group.last_id)
-        return part.count > 0 or has_turn(ctx, ruled, start_in_memory(part, group.last_id))
+        return has_turn(
+            ctx, ruled, group.last_id if part is None else start_in_memory(part, group.last_id), part, turn
+        )
     # The order is not told of what is delivered without it.
     if group.order is not None and not read.no_ack:
         group.order = None
@@ -724,12 +761,13 @@ cdef int reply_history(
 
 cdef int reply_new(
     Context ctx, bytes name, Stream stream, Group group, RuledGroup ruled, Consumer consumer, GroupRead *read,
-    object part
+    object part, ArchivedPending turn
 ) except -1:
     """Write claimed entries, if claiming was requested, and then new entries, at most `count` in total.
 
     Between them come those that were passed over, in a group that is ordered by key.
     part  the new entries that are archived; None: memory has all
+    turn  those that were passed over
     Propagates each entry that is now pending, and how far the group has read, if it has read anything new.
     """
     cdef ReplyWriter reply = ctx.reply
@@ -741,6 +779,7 @@ cdef int reply_new(
     cdef StreamID after = before
     cdef KeyOrder order = ruled.order if is_ordered(ruled, read) else None
     cdef uint64_t own_key
+    cdef bint has_more = True
     cdef bint with_idle = read.min_idle_ms >= 0
     cdef bint is_measured = read.quota.max_bytes != 0
     cdef int64_t n = 0, most = read.count if read.count else INT64_MAX
@@ -751,14 +790,16 @@ cdef int reply_new(
     if ruled is not None and most - n > room_of(ruled, consumer, read):
         most = n + room_of(ruled, consumer, read)
     if order is not None and not read.is_alone:
-        n += reply_passed_over(ctx, ruled, consumer, read, n, most, last_id)
+        n += reply_passed_over(ctx, ruled, consumer, read, n, most, last_id, turn)
     if part is not None and not read.is_alone and n < most:
         delivery.now_ms, delivery.most, delivery.written = read.now_ms, 0 if most == INT64_MAX else most, n
         delivery.no_ack, delivery.with_idle = read.no_ack, with_idle
-        deliver_archived(ctx, name, stream, group, consumer, part, &read.quota, &delivery)
+        has_more = deliver_archived(
+            ctx, name, stream, group, ruled if order is not None else None, consumer, part, &read.quota, &delivery
+        )
         n = delivery.written
         after = start_in_memory(part, group.last_id)
-    if n < most and not read.is_alone and stream.length and id_cmp(stream.last_live_id(), after) > 0:
+    if has_more and n < most and not read.is_alone and stream.length and id_cmp(stream.last_live_id(), after) > 0:
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
         while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and (
@@ -785,32 +826,43 @@ cdef int reply_new(
 
 
 cdef int64_t reply_passed_over(
-    Context ctx, RuledGroup ruled, Consumer consumer, GroupRead *read, int64_t n, int64_t most, bytes last_id
+    Context ctx, RuledGroup ruled, Consumer consumer, GroupRead *read, int64_t n, int64_t most, bytes last_id,
+    ArchivedPending turn
 ) except -1:
     """Deliver entries that were passed over and whose turn has come, until `most` are in the reply; returns how many.
 
     n        entries that are in the reply already
     last_id  of the group, for effects
+    turn     those that are not in memory
     """
     cdef ReplyWriter reply = ctx.reply
     cdef PelRecord *record
+    cdef bint is_archived
     cdef Finder finder
     cdef int64_t first = n
     finder_init(&finder)
     while n < most and not has_enough_bytes(&read.quota, reply, n):
-        record = next_passed_over(ctx, ruled, &finder)
+        record = next_passed_over(ctx, ruled, &finder, turn)
         if record is NULL:
             break
-        if read.min_idle_ms >= 0:
+        is_archived = finder.at_end or id_cmp(finder.cursor.id, record.id) != 0
+        if is_archived:
+            turn.write(reply, record.id, read.min_idle_ms >= 0)
+        elif read.min_idle_ms >= 0:
             write_entry_with_idle(reply, &finder.cursor, 0, 0)
         else:
             write_entry(reply, &finder.cursor)
-        ruled.order.put(record.id, ruled.order.find(record.id).key.hash, False)
+        ruled.order.put(record.id, ruled.order.find(record.id).key.hash, False, is_archived)
         pel_adopt(&ruled.group.pel, record, consumer.number, read.now_ms)
         record.delivery_count = 1
         consumer.active_ms = read.now_ms
         n += 1
-        if ctx.is_propagating:
+        if ctx.is_propagating and is_archived:
+            propagate_archived(
+                ctx, ruled.key, ruled.group, consumer.name, id_text(record.id), number_text(<uint64_t>read.now_ms),
+                b"1", last_id
+            )
+        elif ctx.is_propagating:
             propagate_pending(
                 ctx, ruled.key, ruled.group, consumer.name, id_text(record.id), number_text(<uint64_t>read.now_ms), 1,
                 last_id
