@@ -18,6 +18,7 @@ that do not run without Java.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -78,6 +79,19 @@ appender.file.layout.pattern = %d %p %c: %m%n%ex
 def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session writes: `log`, what it logs; `events`, its log of events; and all else."""
     return tmp_path_factory.mktemp("spark")
+
+
+def pytest_exception_interact() -> None:
+    """Close this thread's connection to Java after a failure.
+
+    A test that was ended while it waited for a reply, by its time limit for example, leaves it unread: the next call would take it for its
+    own, and so would all tests that follow.
+    """
+    pyspark = sys.modules.get("pyspark")
+    gateway = pyspark and pyspark.SparkContext._gateway
+    connection = gateway and gateway._gateway_client.get_thread_connection()
+    if connection:
+        connection.close()
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_every_reader_reads_the_new_columns_and_the_wider_types(
 STEPS = (
     (published_files, "write_file"),
     (iceberg.IcebergTable, "_evolve"),
-    (iceberg.IcebergTable, "_expire"),
+    (iceberg.IcebergTable, "_remove_metadata"),
     (delta.DeltaArchiveTable, "_evolve"),
     (delta.DeltaArchiveTable, "_commit"),
 )
