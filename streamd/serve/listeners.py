@@ -21,6 +21,7 @@ from streamd.serve.tls import TlsError, find_common_name, make_client_context, m
 from streamd.sockets.loop import ServerLoop
 from streamd.sockets.plain import SocketListener
 from streamd.sockets.poller import Poller
+from streamd.sockets.threads import IoThreads
 from streamd.users.acl import Acl
 
 __all__ = ["Listeners"]
@@ -46,9 +47,21 @@ def make_poller(host: Host) -> Poller | None:
     if not host.config.socket_poller:
         return None
     try:
-        return Poller(host.loop, host.dispatcher, host.loop.events if isinstance(host.loop, ServerLoop) else None)
+        poller = Poller(host.loop, host.dispatcher, host.loop.events if isinstance(host.loop, ServerLoop) else None)
     except NotImplementedError as error:
         log.info("Connections use the transports of the event loop: %s.", error)
+        return None
+    if host.config.io_threads > 1:
+        host.dispatcher.io_threads = make_threads(poller, host.config.io_threads - 1)
+    return poller
+
+
+def make_threads(poller: Poller, count: int) -> IoThreads | None:
+    """Threads for the connections of the poller; None: the system has none to give."""
+    try:
+        return IoThreads(poller, count)
+    except (NotImplementedError, OSError) as error:
+        log.warning("Connections stay on the thread of the event loop, in spite of io-threads: %s.", error)
         return None
 
 
@@ -151,6 +164,11 @@ class Listeners(Capability):
                 os.unlink(self._config.unixsocket)
         if self._poller is not None:
             self._poller.close()
+
+    def finish(self) -> None:
+        """Called last of all: what has been written to connections leaves."""
+        if self._host.dispatcher.io_threads is not None:
+            self._host.dispatcher.io_threads.finish()
 
     def client_connected(self, client: Client, sock: Any) -> None:
         """With tls-auth-clients-user, a client is authenticated as the user named in its certificate."""
