@@ -43,5 +43,6 @@ cdef class ThreadTransport(Sender):
     cdef long long unsent(self) noexcept
     cdef int wait_until_sent(self) except -1
     cdef int take(self, Record *record) except -1
+    cdef int follow_end(self) except -1
     cdef int end(self, object error) except -1
     cdef int lose(self) except -1

@@ -243,11 +243,16 @@ cdef class ThreadTransport(Sender):
                 client.resume_writing()
         elif record.kind == AT_END:
             self.is_at_end = True
-            if not self.is_ending and not client.eof_received():
-                self.close()
+            self.follow_end()
         elif record.kind == FAILED:
             number = (<int *>(record + 1))[0]
             self.end(OSError(number, os.strerror(number)))
+        return 0
+
+    cdef int follow_end(self) except -1:
+        """The peer sends no more; a client that is paused, and may have requests left, hears of it when it reads again."""
+        if self.is_at_end and not (self.is_paused or self.is_ending) and not self.client.eof_received():
+            self.close()
         return 0
 
     cdef int end(self, object error) except -1:
@@ -322,7 +327,8 @@ cdef class ThreadTransport(Sender):
             while not streamd_load(&line.has_left):
                 sched_yield()
         home = SocketTransport(self.threads.poller, self.client, self.sock)
-        home.is_paused, home.is_at_end, home.is_ending = self.is_paused, self.is_at_end, self.is_ending
+        home.is_paused, home.is_ending = self.is_paused, self.is_ending
+        home.is_at_end = self.is_at_end and not self.is_paused      # else its client has not heard of it yet
         self.home = home
         self.is_lost = self.is_ending = True
         self.client.leave_thread(home)
@@ -383,6 +389,7 @@ cdef class ThreadTransport(Sender):
         if self.is_paused:
             self.is_paused = False
             self.post(READ_ON, NULL, 0)
+            self.follow_end()
 
     def is_closing(self):
         return self.is_ending
