@@ -44,24 +44,30 @@ def listener_lines(port: int, tls_port: int, bind: Sequence[str], unixsocket: st
 
 def make_poller(host: Host) -> Poller | None:
     """What watches plain connections; None: the event loop does it, because settings, system or loop leave no choice."""
-    if not host.config.socket_poller:
-        return None
-    try:
-        poller = Poller(host.loop, host.dispatcher, host.loop.events if isinstance(host.loop, ServerLoop) else None)
-    except NotImplementedError as error:
-        log.info("Connections use the transports of the event loop: %s.", error)
-        return None
+    poller = None
+    if host.config.socket_poller:
+        poller = open_poller(host)
     if host.config.io_threads > 1:
         host.dispatcher.io_threads = make_threads(poller, host.config.io_threads - 1)
     return poller
 
 
-def make_threads(poller: Poller, count: int) -> IoThreads | None:
-    """Threads for the connections of the poller; None: the system has none to give."""
+def open_poller(host: Host) -> Poller | None:
     try:
+        return Poller(host.loop, host.dispatcher, host.loop.events if isinstance(host.loop, ServerLoop) else None)
+    except NotImplementedError as error:
+        log.info("Connections use the transports of the event loop: %s.", error)
+        return None
+
+
+def make_threads(poller: Poller | None, count: int) -> IoThreads | None:
+    """Threads for the connections of the poller; None: all stay on the loop's."""
+    try:
+        if poller is None:
+            raise NotImplementedError("the event loop watches them")
         return IoThreads(poller, count)
     except (NotImplementedError, OSError) as error:
-        log.warning("Connections stay on the thread of the event loop, in spite of io-threads: %s.", error)
+        log.warning("io-threads has no effect, connections stay on the thread of the commands: %s.", error)
         return None
 
 

@@ -316,7 +316,8 @@ def server_arguments(port: int, directives: Mapping[str, str]) -> list[str]:
     threads = os.environ.get("STREAMD_TEST_IO_THREADS")
     if threads and "io-threads" not in directives:
         directives = {**directives, "io-threads": threads}
-    return [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
+    python = os.environ.get("STREAMD_TEST_PYTHON", sys.executable)
+    return [python, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
 
 
 def connect_early(port: int) -> Wire:
