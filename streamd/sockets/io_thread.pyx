@@ -5,9 +5,10 @@
     queue        ─▶ serve ─▶ receive ─▶ inward ring
     epoll        ─▶ notice ─▶ queue, send
 
-It owns the sockets of its lines; docs/architecture.md has the rules. Its set is edge-triggered, so a socket is added once
-and costs no further call: HAS_INPUT keeps what the kernel has reported until it is received. A line that has something to
-do and can do it now is in the queue. When the inward ring is full, the queue waits until the loop has made room.
+It owns the sockets of its lines; docs/architecture.md has the rules. Its set is edge-triggered, so a socket is added
+once and costs no further call: HAS_INPUT keeps what the kernel has reported until it is received. A line that has
+something to do and can do it now is in the queue. When the inward ring is full, the queue waits until the loop has made
+room.
 """
 
 from libc.errno cimport EAGAIN, EINTR, ECONNRESET, ENOMEM, errno
@@ -15,8 +16,8 @@ from libc.string cimport memcpy
 
 from streamd.heap cimport free, malloc
 from streamd.sockets.ring cimport (
-    Record, Ring, ring_commit, ring_doze, ring_next, ring_open, ring_publish, ring_release, ring_room, ring_rouse,
-    ring_starve, ring_wake, sched_yield, streamd_load, streamd_store,
+    Record, ring_commit, ring_doze, ring_next, ring_open, ring_publish, ring_release, ring_room, ring_rouse,
+    ring_starve, sched_yield, streamd_store,
 )
 
 cdef enum:
@@ -435,7 +436,7 @@ cdef int io_thread_add(IoThread *thread, Line *line) noexcept:
 
 
 cdef void post(IoThread *thread, Line *line, Outward kind, const char *data, size_t size) noexcept nogil:
-    """Write a record for a thread, which sees it after `ring_publish`. Waits for room: a thread never waits for the loop."""
+    """Write a record, which the thread sees after `ring_publish`. Waits for room: a thread never waits for the loop."""
     cdef size_t room = 0
     cdef char *place
     while True:

@@ -254,11 +254,11 @@ cdef class EventSet:
                     except BaseException as error:
                         watched.failed(error)
         finally:
-            self.is_handling = False
             try:
                 for poller in self.pollers:
                     poller.host.events_end()
             finally:
+                self.is_handling = False
                 if self.gone:
                     self.gone.clear()
                 if self.crews is not None:

@@ -6,9 +6,9 @@
       +-----------------------------+------------------------+
       [Record | bytes ...][Record | bytes ...][SKIP ...
 
-One thread writes (`ring_room`, `ring_commit`, `ring_publish`), another reads (`ring_next`, `ring_release`). The bytes of a
-record are contiguous; where they do not fit before the end of the block, a SKIP record leads to its start. All that one
-thread wrote before `ring_publish` is visible to the other after `ring_next`, and the bytes stay until `ring_release`.
+One thread writes (`ring_room`, `ring_commit`, `ring_publish`), another reads (`ring_next`, `ring_release`). The bytes
+of a record are contiguous; where they do not fit before the end of the block, a SKIP record leads to its start. What
+the writer did before `ring_publish` is visible to the reader after `ring_next`; bytes stay until `ring_release`.
 
 Invariants: head <= tail <= writing, writing - head <= size; positions and sizes are multiples of 16 bytes.
 """
@@ -56,7 +56,7 @@ cdef extern from *:
         if (write(fd, &one, sizeof one) < 0) { /* full: it has been woken */ }
     }
 
-    /* Where the bytes of the next record go: contiguous room for at least `least`, `*room` bytes, at most `most`; NULL: full. */
+    /* Where the bytes of the next record go: `*room` of them, between `least` and `most`; NULL: full. */
     static inline char *ring_room(streamd_ring *ring, size_t least, size_t most, size_t *room) {
         size_t need = RING_HEAD + ((least + 15) & ~(size_t)15);
         for (int fresh = 0;; fresh = 1) {
@@ -142,7 +142,9 @@ cdef extern from *:
     }
 
     static inline long long streamd_load(long long *place) { return __atomic_load_n(place, __ATOMIC_ACQUIRE); }
-    static inline void streamd_store(long long *place, long long value) { __atomic_store_n(place, value, __ATOMIC_RELEASE); }
+    static inline void streamd_store(long long *place, long long value) {
+        __atomic_store_n(place, value, __ATOMIC_RELEASE);
+    }
     """
     ctypedef struct Record "streamd_record":
         void *line

@@ -16,11 +16,13 @@ cdef class IoThreads(Crew):
     cdef Poller poller
     cdef IoThread *threads              # owned
     cdef int count
+    cdef int pid                        # of the process that has them
     cdef int running                    # how many of them have been started
     cdef Py_ssize_t *sizes              # connections of each; owned
     cdef set transports                 # ThreadTransport: those of which GONE has not come
     cdef Bell bell
 
+    cdef void stop(self) noexcept
     cdef int find_least(self) noexcept
 
 
@@ -39,7 +41,7 @@ cdef class ThreadTransport(Sender):
     cdef bint is_ending                 # it closes once everything is sent
     cdef bint is_lost                   # the client has been, or will be, told that the connection is lost
 
-    cdef int post(self, Outward kind, const char *data, size_t size) except -1
+    cdef int tell(self, Outward kind, const char *data, size_t size) except -1
     cdef long long unsent(self) noexcept
     cdef int wait_until_sent(self) except -1
     cdef int take(self, Record *record) except -1

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""IoThreads and ThreadTransport: connections whose bytes threads receive and send (`io-threads`), as the loop sees them.
+"""IoThreads and ThreadTransport: connections whose bytes threads receive and send (`io-threads`), from the loop's side.
 
 A ThreadTransport has the interface of a SocketTransport. What it is asked to do becomes records for its thread, and
 records from there are calls of its client. docs/architecture.md, "Connections on threads", has the rules.
@@ -30,6 +30,7 @@ cdef enum:
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
+    int getpid()
 
 
 cdef class Bell(Watched):
@@ -65,6 +66,7 @@ cdef class IoThreads(Crew):
         if not threads_are_supported():
             raise NotImplementedError("no epoll")
         self.poller = poller
+        self.pid = getpid()
         self.transports = set()
         self.bell = Bell(poller)
         self.threads = <IoThread *>calloc(<size_t>count, sizeof(IoThread))
@@ -84,8 +86,7 @@ cdef class IoThreads(Crew):
 
     def __dealloc__(self):
         cdef int i
-        for i in range(self.running):
-            io_thread_stop(&self.threads[i])
+        self.stop()
         for i in range(self.count):
             io_thread_close(&self.threads[i])
         free(self.threads)
@@ -94,7 +95,14 @@ cdef class IoThreads(Crew):
     # --- For the set of descriptors ----------------------------------------------------------------------------------
 
     cdef int adopt(self, Client client, object sock) except -1:
-        ThreadTransport(self, client, sock).start()
+        cdef ThreadTransport transport = ThreadTransport(self, client, sock)
+        try:
+            transport.start()
+        except OSError:     # the peer has gone already
+            transport.end(None)
+        except BaseException:
+            transport.end(None)
+            raise
         return 0
 
     cdef int serve(self) except -1:
@@ -150,13 +158,18 @@ cdef class IoThreads(Crew):
     cdef bint is_idle(self) noexcept:
         return not self.transports
 
-    def finish(self):
-        """Let the threads do all that has been posted and end; then the connections that are left are lost."""
-        cdef ThreadTransport transport
-        cdef int i
+    cdef void stop(self) noexcept:
+        """End the threads, when they have done all that has been posted. A forked child has none."""
+        if self.pid != getpid():
+            self.running = 0
         while self.running:
             self.running -= 1
             io_thread_stop(&self.threads[self.running])
+
+    def finish(self):
+        """Let the threads do all that has been posted and end; then the connections that are left are lost."""
+        cdef ThreadTransport transport
+        self.stop()
         self.serve()
         for transport in list(self.transports):
             transport.lose()
@@ -211,7 +224,7 @@ cdef class ThreadTransport(Sender):
         """Announce the connection to its client, which may close it at once."""
         self.client.connection_made(self)
 
-    cdef int post(self, Outward kind, const char *data, size_t size) except -1:
+    cdef int tell(self, Outward kind, const char *data, size_t size) except -1:
         """Write a record for the thread. It sees it at the end of the present events, or else at once."""
         if self.line is not NULL and self.threads.running:
             post(self.thread, self.line, kind, data, size)
@@ -250,7 +263,7 @@ cdef class ThreadTransport(Sender):
         return 0
 
     cdef int follow_end(self) except -1:
-        """The peer sends no more; a client that is paused, and may have requests left, hears of it when it reads again."""
+        """The peer sends no more. A paused client, which may have requests left, hears of it when it reads again."""
         if self.is_at_end and not (self.is_paused or self.is_ending) and not self.client.eof_received():
             self.close()
         return 0
@@ -262,7 +275,7 @@ cdef class ThreadTransport(Sender):
         if not self.is_lost:
             self.is_lost = self.is_ending = True
             self.error = error
-            self.post(ABORT, NULL, 0)
+            self.tell(ABORT, NULL, 0)
         return 0
 
     cdef int lose(self) except -1:
@@ -296,7 +309,7 @@ cdef class ThreadTransport(Sender):
             return size
         while sent < size and left > 0:
             piece = min(size - sent, <size_t>min(left, <ssize_t>MOST_OUTPUT))
-            self.post(OUTPUT, data + sent, piece)
+            self.tell(OUTPUT, data + sent, piece)
             self.posted += piece
             sent += piece
             left -= piece
@@ -308,7 +321,7 @@ cdef class ThreadTransport(Sender):
         """Nothing more is accepted until the thread has sent everything."""
         if not self.is_full:
             self.is_full = True
-            self.post(ASK, NULL, 0)
+            self.tell(ASK, NULL, 0)
             self.client.pause_writing()
         return 0
 
@@ -319,7 +332,7 @@ cdef class ThreadTransport(Sender):
         """From now on the connection has a SocketTransport; see docs/architecture.md."""
         cdef Line *line = self.line
         cdef SocketTransport home
-        if self.is_lost or not self.threads.running:
+        if self.is_ending or not self.threads.running:
             return 0
         post(self.thread, line, LEAVE, NULL, 0)
         ring_publish(&self.thread.outward)
@@ -374,7 +387,7 @@ cdef class ThreadTransport(Sender):
             return
         while sent < size:
             part = min(size - sent, <size_t>MOST_OUTPUT)
-            self.post(OUTPUT, at + sent, part)
+            self.tell(OUTPUT, at + sent, part)
             sent += part
         self.posted += size
         if self.unsent() > MOST_UNSENT:
@@ -383,12 +396,12 @@ cdef class ThreadTransport(Sender):
     def pause_reading(self):
         if not self.is_paused:
             self.is_paused = True
-            self.post(PAUSE, NULL, 0)
+            self.tell(PAUSE, NULL, 0)
 
     def resume_reading(self):
         if self.is_paused:
             self.is_paused = False
-            self.post(READ_ON, NULL, 0)
+            self.tell(READ_ON, NULL, 0)
             self.follow_end()
 
     def is_closing(self):
@@ -398,7 +411,7 @@ cdef class ThreadTransport(Sender):
         """Send what is unsent, then close."""
         if not self.is_ending:
             self.is_ending = True
-            self.post(CLOSE, NULL, 0)
+            self.tell(CLOSE, NULL, 0)
 
     def abort(self):
         """Close at once."""

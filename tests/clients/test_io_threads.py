@@ -64,8 +64,7 @@ def info(wire: Wire, section: str) -> dict[str, str]:
 
 
 def threads_of(server: Server) -> dict[str, Path]:
-    tasks = [task for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
-    return {(task / "comm").read_text().strip(): task for task in tasks}
+    return {(task / "comm").read_text().strip(): task for task in Path(f"/proc/{server.process.pid}/task").iterdir()}
 
 
 def test_connections_are_spread_and_shown_as_in_redis(new_streamd: StartServer, tmp_path: Path) -> None:
@@ -124,7 +123,11 @@ def test_threads_without_work_sleep(server: Server, wire: Wire) -> None:
 
 
 def test_unknown_numbers_are_refused_with_the_text_of_redis(tmp_path: Path) -> None:
-    for number, text in (("0", "between 1 and 128"), ("129", "between 1 and 128"), ("x", "couldn't be parsed into an integer")):
+    for number, text in (
+        ("0", "between 1 and 128"),
+        ("129", "between 1 and 128"),
+        ("x", "couldn't be parsed into an integer"),
+    ):
         with pytest.raises(RuntimeError, match=text):
             start_streamd(tmp_path, {"io-threads": number}).end()
 

@@ -23,9 +23,7 @@ WAYS = {"ours": {}, "the loop's": {"socket-poller": "no"}, "threads": {"io-threa
 @pytest.fixture(scope="module", params=WAYS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sockets")
-    running = start_streamd(
-        folder, {**WAYS[request.param], "unixsocket": str(folder / "s"), "rdb-key-save-delay": "0"}
-    )
+    running = start_streamd(folder, {**WAYS[request.param], "unixsocket": str(folder / "s"), "rdb-key-save-delay": "0"})
     yield running
     assert running.is_running, running.log()
     running.end()
