@@ -8,9 +8,9 @@ cdef enum Inward:
     # Records from a thread to the loop.
     INPUT = 1       # received bytes
     AT_END          # the peer sends no more
-    FAILED          # the connection is broken; the bytes are its errno
+    FAILED          # the connection is broken, the bytes are its errno; 0: everything before CLOSE is sent
     ALL_SENT        # the answer to ASK
-    GONE            # the last one about a line: the thread does not know it any more
+    GONE            # the answer to ABORT and LEAVE, the last one about a line: the thread does not know it any more
 
 
 cdef enum Outward:
@@ -19,8 +19,8 @@ cdef enum Outward:
     PAUSE           # receive no more
     READ_ON         # receive again
     ASK             # report when everything before this is sent
-    CLOSE           # GONE, as soon as everything is sent
-    ABORT           # GONE, at once
+    CLOSE           # FAILED, as soon as everything is sent
+    ABORT           # GONE; the last one about a line
     LEAVE           # as ABORT, but the rest is kept, and `has_left` is set
     STOP            # the thread ends; without a line
 

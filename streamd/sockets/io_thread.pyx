@@ -176,7 +176,7 @@ cdef void obey(IoThread *thread) noexcept nogil:
         elif record.kind == CLOSE:
             line.state |= IS_CLOSING | IS_DEAF
             if line.rest is NULL:
-                part(thread, line)
+                fail(thread, line, 0)
         elif record.kind == ABORT:
             drop_rest(line)
             part(thread, line)
@@ -355,7 +355,7 @@ cdef void send_rest(IoThread *thread, Line *line) noexcept nogil:
         line.wants_sent = False
         owe(thread, line, ALL_SENT)
     if line.state & IS_CLOSING:
-        part(thread, line)
+        fail(thread, line, 0)
 
 
 cdef void drop_rest(Line *line) noexcept nogil:
@@ -366,11 +366,9 @@ cdef void drop_rest(Line *line) noexcept nogil:
 
 
 cdef void fail(IoThread *thread, Line *line, int error) noexcept nogil:
-    """The connection is broken: the loop decides."""
+    """The connection is broken, or everything is sent that there was to send (0): the loop decides."""
     drop_rest(line)
-    if line.state & IS_CLOSING:
-        part(thread, line)
-    elif not line.state & IS_MUTE:
+    if not line.state & IS_MUTE:
         line.error = error
         line.state |= IS_MUTE | IS_DEAF
         owe(thread, line, FAILED)

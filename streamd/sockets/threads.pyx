@@ -226,7 +226,7 @@ cdef class ThreadTransport(Sender):
 
     cdef int tell(self, Outward kind, const char *data, size_t size) except -1:
         """Write a record for the thread. It sees it at the end of the present events, or else at once."""
-        if self.line is not NULL and self.threads.running:
+        if self.threads.running and (not self.is_lost or kind == ABORT):    # which is the last one
             post(self.thread, self.line, kind, data, size)
             if not self.threads.poller.events.is_handling:
                 ring_publish(&self.thread.outward)
@@ -259,7 +259,7 @@ cdef class ThreadTransport(Sender):
             self.follow_end()
         elif record.kind == FAILED:
             number = (<int *>(record + 1))[0]
-            self.end(OSError(number, os.strerror(number)))
+            self.end(OSError(number, os.strerror(number)) if number else None)
         return 0
 
     cdef int follow_end(self) except -1:
