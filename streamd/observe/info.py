@@ -59,7 +59,7 @@ ORDER = {
         "aof_buffer_length", "aof_pending_bio_fsync", "aof_delayed_fsync", "loading_start_time", "loading_total_bytes",
         "loading_rdb_used_mem", "loading_loaded_bytes", "loading_loaded_perc", "loading_eta_seconds",
     ),
-    "Threads": ("io_threads",),
+    "Threads": ("io_thread_0",),
     "Stats": (
         "total_connections_received", "total_commands_processed", "instantaneous_ops_per_sec", "total_net_input_bytes",
         "total_net_output_bytes", "total_net_repl_input_bytes", "total_net_repl_output_bytes", "instantaneous_input_kbps",

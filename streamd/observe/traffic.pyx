@@ -63,7 +63,7 @@ cdef class Traffic(Capability):
 
     info = {
         "clients": (numbers("client_recent_max_input_buffer client_recent_max_output_buffer", read_peaks),),
-        "threads": (Lines("io_threads", lambda self: (<Traffic?>self).thread_lines()),),
+        "threads": (Lines("io_thread_0", lambda self: (<Traffic?>self).thread_lines()),),
         "stats": (
             numbers(
                 "total_commands_processed total_net_input_bytes total_net_output_bytes unexpected_error_replies"
