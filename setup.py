@@ -55,7 +55,7 @@ OPTIMIZATION = {
         "keyspace.database", "keyspace.deadlines", "keyspace.hash_slot", "keyspace.key_record", "keyspace.timed_values",
         "keyspace.value_type", "observe.command_statistics", "persistence.aof.reader", "persistence.rdb.listpacks",
         "persistence.rdb.value_loader", "pubsub.hub", "pubsub.publish", "replication.apply", "replication.stream",
-        "scripting.host", "scripting.values", "scripting.world", "sockets.plain", "sockets.poller",
+        "scripting.host", "scripting.values", "scripting.world", "sockets.io_thread", "sockets.plain", "sockets.poller", "sockets.threads",
         "users.permissions", "values.hashes.access",
         "values.lists.list_value", "values.lists.moving", "values.lists.node", "values.lists.push_pop",
         "values.lists.reading", "values.lists.waiting", "values.sets.access", "values.sorted_sets.waiting",

@@ -95,7 +95,6 @@ PROCESS = (
     boolean("use-exit-on-panic", False, flags="foreign hidden", doc=""),
     boolean("disable-thp", True, flags=AT_START, doc=""),
     boolean("jemalloc-bg-thread", True, flags=FOREIGN, doc=""),
-    integer("io-threads", 1, lo=1, hi=128, flags=AT_START, doc=""),
     setting("key-memory-histograms", OnFromStart("memory tracking cannot be enabled at runtime"), False, "", flags=FOREIGN),
     integer("lookahead", 16, lo=1, hi=INT32_MAX, flags=FOREIGN, doc=""),
     integer("max-new-connections-per-cycle", 10, lo=1, hi=1000, flags=FOREIGN, doc=""),

@@ -65,6 +65,7 @@ cdef class ClientHost:
     cdef readonly long long names_size     # bytes of the names that clients subscribe to, watch and track
     cdef readonly long long held_size      # bytes of the requests that wait for a key or the end of a pause
     cdef readonly int replica_count        # how many of the clients are replicas
+    cdef public object io_threads          # sockets.threads.IoThreads; None: there are none
     cdef public bint limits_clients        # capabilities want to be called after the replies of each turn
     cdef public bint needs_password        # of new connections
     cdef public object default_user        # Identity of new connections
@@ -99,6 +100,13 @@ cdef class Outflow:
     cpdef long long unsent(self) except -1
 
 
+cdef class Sender:
+    # A transport that sends in another thread: it accepts some of the bytes, and calls pause_writing if not all.
+    cdef ssize_t hand_over(self, const char *data, size_t size) except -1
+    cdef int thread_number(self) noexcept       # that of the thread, from 1
+    cdef int come_home(self) except -1          # hand the connection back to a transport of the loop's thread
+
+
 cdef class Client:
     cdef int state                         # set of ClientState
     cdef readonly int output_class         # OutputClass
@@ -118,7 +126,8 @@ cdef class Client:
     cdef Database db                       # the selected database
     cdef ClientHost host
     cdef public object transport           # None after the connection is lost
-    cdef int fd                            # -1: replies go through the transport (TLS)
+    cdef int fd                            # -1: replies go through the transport (TLS, or `sender`)
+    cdef Sender sender                     # the transport, if it sends in another thread, else None
     cdef readonly bint is_unix
     cdef readonly bint is_primary          # the link to the primary: no limits apply
     cdef readonly bint is_congested        # the peer is not reading: the transport holds unsent bytes
@@ -175,3 +184,5 @@ cdef class Client:
     cdef bint is_sending(self) noexcept
     cdef ssize_t send_some(self, const char *data, size_t size) except -2
     cpdef int send_later(self) except -1
+    cdef int leave_thread(self, object transport) except -1
+    cdef int thread_number(self) noexcept

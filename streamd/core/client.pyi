@@ -21,6 +21,7 @@ class ClientHost:
     needs_password: bool
     default_user: Identity | None
     max_bulk_len: int
+    io_threads: Any
     net_input_bytes: int
     net_output_bytes: int
     total_reads: int

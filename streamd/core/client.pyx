@@ -127,6 +127,19 @@ cdef class ClientHost:
         raise NotImplementedError
 
 
+cdef class Sender:
+    """See client.pxd."""
+
+    cdef ssize_t hand_over(self, const char *data, size_t size) except -1:
+        raise NotImplementedError
+
+    cdef int thread_number(self) noexcept:
+        return 0
+
+    cdef int come_home(self) except -1:
+        raise NotImplementedError
+
+
 cdef class Outflow:
     """What a client is sent beyond its replies: the replication stream, a snapshot."""
 
@@ -166,6 +179,8 @@ cdef class Client:
         # above the mark, a TLS one at the mark.
         if transport.get_extra_info("ssl_object") is not None:
             transport.set_write_buffer_limits(high=1, low=0)
+        elif isinstance(transport, Sender):
+            self.sender = transport
         else:
             transport.set_write_buffer_limits(high=0)
             if sock is not None:
@@ -207,7 +222,7 @@ cdef class Client:
         if self.state & REPLICA:
             self.close()
             return False
-        if self.blocked is not None or self.fd < 0:
+        if self.blocked is not None or (self.fd < 0 and self.sender is None):
             return False    # TLS does not support half-closed connections
         self.close_after_reply = True
         self.want_write()
@@ -225,7 +240,7 @@ cdef class Client:
 
     def connection_lost(self, exc):
         cdef ClientHost host = self.host
-        self.transport = None
+        self.transport = self.sender = None
         self.fd = -1
         self.postponed = self.deferred = self.confirmed = self.outflow = None
         self.reply.release()
@@ -297,7 +312,9 @@ cdef class Client:
                     return -1
                 sent = 0
             host.total_writes += 1
-        if <size_t>sent < size:
+        elif self.sender is not None:
+            sent = self.sender.hand_over(data, size)
+        if <size_t>sent < size and self.sender is None:
             piece = min(size - <size_t>sent, <size_t>(PIECE if self.fd < 0 else WAKING_PIECE))
             self.transport.write(PyBytes_FromStringAndSize(data + sent, <Py_ssize_t>piece))
             sent += <ssize_t>piece
@@ -340,6 +357,8 @@ cdef class Client:
         """It has asked for the replication stream: it gets no other commands' replies, and has its own output limit."""
         self.host.replica_count += 1
         self.change_state(REPLICA, True)
+        if self.sender is not None:
+            self.sender.come_home()     # a child process may write to its descriptor
         self.reply_mode = REPLY_LAST
         self.output_class = CLASS_REPLICA
         self.limit_output()
@@ -487,6 +506,17 @@ cdef class Client:
         if isinstance(name, bytes):
             name = name.decode("utf-8", "surrogateescape")
         return f"{name or '?'}:0"
+
+    cdef int leave_thread(self, object transport) except -1:
+        """The connection goes on with this transport, on the loop's thread."""
+        self.sender = None
+        self.transport = transport
+        self.fd = transport.get_extra_info("socket").fileno()
+        return 0
+
+    cdef int thread_number(self) noexcept:
+        """The thread that receives and sends for it: 0 is the loop's."""
+        return 0 if self.sender is None else self.sender.thread_number()
 
     @property
     def is_plain(self):

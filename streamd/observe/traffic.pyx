@@ -9,7 +9,7 @@ from streamd.core.dispatch cimport Dispatcher
 from streamd.core.info cimport hundredths, numbers
 from streamd.observe.rates cimport Rate, RecentMost
 
-from streamd.core.info import Field
+from streamd.core.info import Field, Lines
 
 __all__ = ["Traffic"]
 
@@ -19,6 +19,8 @@ cdef int read_counters(object capability, int64_t *to) except -1:
     to[0], to[1], to[2] = dispatcher.total_commands, dispatcher.net_input_bytes, dispatcher.net_output_bytes
     to[3], to[4] = dispatcher.unexpected_errors, dispatcher.total_error_replies
     to[5], to[6] = dispatcher.total_reads, dispatcher.total_writes
+    if dispatcher.io_threads is not None:
+        to[6] += (<Traffic>capability).written_by_threads()
     to[7], to[8] = dispatcher.closed_for_input, dispatcher.closed_for_output
     to[9], to[10], to[11] = dispatcher.turns, dispatcher.turns_us, dispatcher.commands_us
     to[12], to[13], to[14] = dispatcher.processing_events, dispatcher.batched_commands, dispatcher.batches
@@ -50,6 +52,7 @@ cdef class Traffic(Capability):
     """
 
     cdef Dispatcher dispatcher
+    cdef list before                        # what the threads had done when statistics were last reset
     cdef readonly RecentMost recent_input
     cdef readonly RecentMost recent_output
     cdef readonly Rate ops_per_second
@@ -60,7 +63,7 @@ cdef class Traffic(Capability):
 
     info = {
         "clients": (numbers("client_recent_max_input_buffer client_recent_max_output_buffer", read_peaks),),
-        "threads": (Field("io_thread_0", lambda self: (<Traffic?>self).thread_text()),),
+        "threads": (Lines("io_thread_0", lambda self: (<Traffic?>self).thread_lines()),),
         "stats": (
             numbers(
                 "total_commands_processed total_net_input_bytes total_net_output_bytes unexpected_error_replies"
@@ -75,8 +78,8 @@ cdef class Traffic(Capability):
                 " instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec",
                 read_rates,
             ),
-            Field("io_threaded_reads_processed", 0),
-            Field("io_threaded_writes_processed", 0),
+            Field("io_threaded_reads_processed", lambda self: (<Traffic?>self).read_by_threads()),
+            Field("io_threaded_writes_processed", lambda self: (<Traffic?>self).written_by_threads()),
             Field("io_threaded_total_prefetch_batches", 0),
             Field("io_threaded_total_prefetch_entries", 0),
             Field("reply_buffer_shrinks", 0),
@@ -92,6 +95,8 @@ cdef class Traffic(Capability):
     def reset_statistics(self):
         self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
         self.turn_rate, self.turn_time_rate = Rate(), Rate()
+        self.before = []
+        self.before = self.by_thread()
 
     def cron(self, long long now_ms):
         cdef double now = monotonic_us() / 1e6
@@ -105,7 +110,30 @@ cdef class Traffic(Capability):
         self.recent_input.sample(now, most_input)
         self.recent_output.sample(now, most_output)
 
-    cdef str thread_text(self):
-        """What the only thread for clients has done."""
+    cdef list by_thread(self):
+        """What each thread but the loop's has done since statistics were reset: [(clients, reads, writes)]."""
+        if self.dispatcher.io_threads is None:
+            return []
+        figures = self.dispatcher.io_threads.figures()
+        before = self.before or [(0, 0, 0)] * len(figures)
+        return [
+            (clients, reads - reads_before, writes - writes_before)
+            for (clients, reads, writes), (_, reads_before, writes_before) in zip(figures, before, strict=True)
+        ]
+
+    cdef long long read_by_threads(self):
+        return sum([reads for _, reads, _ in self.by_thread()])
+
+    cdef long long written_by_threads(self):
+        return sum([writes for _, _, writes in self.by_thread()])
+
+    cdef list thread_lines(self):
+        """What each thread for clients has done; the loop's is number 0."""
         cdef Dispatcher dispatcher = self.dispatcher
-        return f"clients={len(dispatcher.clients)},reads={dispatcher.total_reads},writes={dispatcher.total_writes}"
+        others = self.by_thread()
+        clients = len(dispatcher.clients) - sum([each[0] for each in others])
+        reads = max(0, dispatcher.total_reads - sum([each[1] for each in others]))
+        return [
+            f"io_thread_{number}:clients={clients},reads={reads},writes={writes}"
+            for number, (clients, reads, writes) in enumerate([(clients, reads, dispatcher.total_writes), *others])
+        ]

@@ -100,7 +100,7 @@ cdef class About(Capability):
                 "process_id server_time_usec uptime_in_seconds uptime_in_days hz configured_hz lru_clock", read_process
             ),
             Field("executable", sys.executable),
-            Field("io_threads_active", 0),
+            Field("io_threads_active", lambda self: (<About?>self).has_threads()),
         ),
         "cpu": (numbers(CPU, read_cpu), *([numbers(OF_THREAD, read_cpu_of_thread)] if sys.platform == "linux" else [])),
     }
@@ -110,6 +110,9 @@ cdef class About(Capability):
         self.started_us = monotonic_us()
         self.pid = os.getpid()
         self.run_id = os.urandom(20).hex()
+
+    cdef int has_threads(self):
+        return self.host.dispatcher.io_threads is not None
 
     cdef tuple texts(self):
         mode = "cluster" if self.config.cluster_enabled else "standalone"

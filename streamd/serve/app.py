@@ -181,6 +181,7 @@ class Server(Host):
             if not isinstance(capability, (Listeners, Persistence)):
                 capability.close()
         self.get(Persistence).close()
+        self.get(Listeners).finish()
         self._stopped.set()
 
     def _cron(self) -> None:

@@ -21,6 +21,7 @@ from streamd.serve.tls import TlsError, find_common_name, make_client_context, m
 from streamd.sockets.loop import ServerLoop
 from streamd.sockets.plain import SocketListener
 from streamd.sockets.poller import Poller
+from streamd.sockets.threads import IoThreads
 from streamd.users.acl import Acl
 
 __all__ = ["Listeners"]
@@ -43,12 +44,30 @@ def listener_lines(port: int, tls_port: int, bind: Sequence[str], unixsocket: st
 
 def make_poller(host: Host) -> Poller | None:
     """What watches plain connections; None: the event loop does it, because settings, system or loop leave no choice."""
-    if not host.config.socket_poller:
-        return None
+    poller = None
+    if host.config.socket_poller:
+        poller = open_poller(host)
+    if host.config.io_threads > 1:
+        host.dispatcher.io_threads = make_threads(poller, host.config.io_threads - 1)
+    return poller
+
+
+def open_poller(host: Host) -> Poller | None:
     try:
         return Poller(host.loop, host.dispatcher, host.loop.events if isinstance(host.loop, ServerLoop) else None)
     except NotImplementedError as error:
         log.info("Connections use the transports of the event loop: %s.", error)
+        return None
+
+
+def make_threads(poller: Poller | None, count: int) -> IoThreads | None:
+    """Threads for the connections of the poller; None: all stay on the loop's."""
+    try:
+        if poller is None:
+            raise NotImplementedError("the event loop watches them")
+        return IoThreads(poller, count)
+    except (NotImplementedError, OSError) as error:
+        log.warning("io-threads has no effect, connections stay on the thread of the commands: %s.", error)
         return None
 
 
@@ -151,6 +170,11 @@ class Listeners(Capability):
                 os.unlink(self._config.unixsocket)
         if self._poller is not None:
             self._poller.close()
+
+    def finish(self) -> None:
+        """Called last of all: what has been written to connections leaves."""
+        if self._host.dispatcher.io_threads is not None:
+            self._host.dispatcher.io_threads.finish()
 
     def client_connected(self, client: Client, sock: Any) -> None:
         """With tls-auth-clients-user, a client is authenticated as the user named in its certificate."""

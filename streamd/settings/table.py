@@ -180,6 +180,10 @@ NETWORK = (
         doc="Receive plain connections directly from epoll or kqueue; `no`: through the transports of the event loop.",
     ),
     integer(
+        "io-threads", 1, lo=1, hi=128, flags="immutable",
+        doc="Threads for plain connections: beside that of the commands, all others receive requests and send replies.",
+    ),
+    integer(
         "tcp-keepalive", 300, hi=INT32_MAX, unit="seconds",
         doc="Probe connections that have been silent for this long, to detect dead peers; 0: never.",
     ),

@@ -235,7 +235,10 @@ cdef class SocketListener(Watched):
             sock.setblocking(False)
             if self.is_tcp:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            SocketTransport(self.poller, self.make_client(), sock).start()
+            if self.poller.crew is not None:
+                self.poller.crew.adopt(self.make_client(), sock)
+            else:
+                SocketTransport(self.poller, self.make_client(), sock).start()
         except OSError:     # the peer has gone already
             sock.close()
         return 0

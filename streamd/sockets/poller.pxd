@@ -1,7 +1,7 @@
 # cython: language_level=3
 """A set of descriptors that the kernel watches. See poller.pyx."""
 
-from streamd.core.client cimport ClientHost
+from streamd.core.client cimport Client, ClientHost
 
 
 cdef enum Event:
@@ -24,9 +24,22 @@ cdef enum:
     INPUT_SIZE = 65536      # bytes received at a time
 
 
+cdef class Crew:
+    # Threads that serve connections of a poller; threads.IoThreads implements it.
+    cdef int adopt(self, Client client, object sock) except -1      # serve a connection that has been accepted
+    cdef int serve(self) except -1          # handle what they have reported
+    cdef int dispatch(self) except -1       # let them see what has been posted
+    cdef bint doze(self) noexcept           # the loop is about to sleep: False if they have reported something
+    cdef int rouse(self) noexcept           # it is awake
+    cdef int ring(self) noexcept            # wake it
+    cdef bint is_idle(self) noexcept        # none of them has a connection
+    cdef int disband(self) except -1        # end them
+
+
 cdef class EventSet:
     cdef readonly int fd
     cdef list pollers
+    cdef list crews                     # those of the pollers; None: there are none
     cdef list gone                      # those that left the set during `handle`, which may still have events there
     cdef bint is_handling
     cdef long long deadline_us          # when `wait` returns, at the latest, by the monotonic clock; -1: never
@@ -34,6 +47,7 @@ cdef class EventSet:
 
     cpdef close(self)
     cdef int take(self, int ms) except -1
+    cdef int take_beside(self, int ms) except -2
     cdef list handle(self, int count)
 
 
@@ -44,8 +58,10 @@ cdef class Poller:
     cdef bint owns_events
     cdef Py_ssize_t size                # how many are watched
     cdef bint is_closing
+    cdef Crew crew                      # None: all is done on the loop's thread
     cdef char *input                    # INPUT_SIZE bytes, for whoever receives
 
+    cdef int take_crew(self, Crew crew) except -1
     cdef int close_if_empty(self) except -1
 
 

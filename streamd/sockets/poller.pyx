@@ -25,7 +25,7 @@ from libc.errno cimport EINTR, errno
 from libc.limits cimport INT_MAX
 from libc.stdint cimport uintptr_t
 
-from streamd.core.client cimport ClientHost
+from streamd.core.client cimport Client, ClientHost
 from streamd.core.clock cimport monotonic_us
 from streamd.heap cimport free, malloc
 
@@ -130,6 +130,34 @@ cdef inline void *owner_of(int fd) noexcept:
     return <void *>((<uintptr_t>fd << 1) | 1)
 
 
+cdef class Crew:
+    """See poller.pxd."""
+
+    cdef int adopt(self, Client client, object sock) except -1:
+        raise NotImplementedError
+
+    cdef int serve(self) except -1:
+        raise NotImplementedError
+
+    cdef int dispatch(self) except -1:
+        raise NotImplementedError
+
+    cdef bint doze(self) noexcept:
+        return True
+
+    cdef int rouse(self) noexcept:
+        return 0
+
+    cdef int ring(self) noexcept:
+        return 0
+
+    cdef bint is_idle(self) noexcept:
+        return True
+
+    cdef int disband(self) except -1:
+        raise NotImplementedError
+
+
 cdef class EventSet:
     """A set of descriptors: those of pollers, and of a `ServerLoop` that waits here.
 
@@ -165,7 +193,9 @@ cdef class EventSet:
     cdef int take(self, int ms) except -1:
         """Fill `happenings`; returns how many. Waits for at most `ms`, -1: without end."""
         cdef int count
-        if ms:
+        if self.crews is not None and ms:
+            count = self.take_beside(ms)
+        elif ms:
             with nogil:
                 count = set_take(self.fd, self.happenings, MOST_EVENTS, ms)
         else:
@@ -177,12 +207,26 @@ cdef class EventSet:
             return 0
         return count
 
+    cdef int take_beside(self, int ms) except -2:
+        """As `set_take`, but threads wake the loop, too."""
+        cdef Crew crew
+        cdef int count
+        for crew in self.crews:
+            if not crew.doze():
+                ms = 0
+        with nogil:
+            count = set_take(self.fd, self.happenings, MOST_EVENTS, ms)
+        for crew in self.crews:
+            crew.rouse()
+        return count
+
     cdef list handle(self, int count):
         """Handle what has happened to sockets of pollers; returns the rest.
 
         That is what has happened to the loop's own descriptors, as [(descriptor, events)]; None: nothing.
         """
         cdef Poller poller
+        cdef Crew crew
         cdef Watched watched
         cdef list found = None
         cdef uintptr_t owner
@@ -191,6 +235,9 @@ cdef class EventSet:
         try:
             for poller in self.pollers:
                 poller.host.events_begin()
+            if self.crews is not None:
+                for crew in self.crews:
+                    crew.serve()
             for i in range(count):
                 owner = <uintptr_t>self.happenings[i].owner
                 if owner & 1:
@@ -207,20 +254,31 @@ cdef class EventSet:
                     except BaseException as error:
                         watched.failed(error)
         finally:
-            self.is_handling = False
             try:
                 for poller in self.pollers:
                     poller.host.events_end()
             finally:
+                self.is_handling = False
                 if self.gone:
                     self.gone.clear()
+                if self.crews is not None:
+                    for crew in self.crews:
+                        crew.dispatch()
             for i in range(len(self.pollers) - 1, -1, -1):
                 (<Poller>self.pollers[i]).close_if_empty()
         return found
 
     def poll(self):
         """Handle what has happened. Called by a loop that watches the set's descriptor."""
+        cdef Crew crew
+        if self.crews is not None:
+            for crew in self.crews:
+                crew.rouse()
         self.handle(self.take(0))
+        if self.crews is not None:
+            for crew in self.crews:
+                if not crew.doze():
+                    crew.ring()
 
     def wait(self, object loop, object timeout):
         """Wait, and handle what happens, until `loop` has something to do.
@@ -239,7 +297,7 @@ cdef class EventSet:
             self.deadline_us = monotonic_us() + left
         while True:
             count = self.take(-1 if self.deadline_us < 0 else <int>min((left + 999) // 1000, INT_MAX))
-            if count:
+            if count or self.crews is not None:
                 try:
                     found = self.handle(count)
                 except (SystemExit, KeyboardInterrupt):
@@ -292,8 +350,20 @@ cdef class Poller:
         self.is_closing = True
         self.close_if_empty()
 
+    cdef int take_crew(self, Crew crew) except -1:
+        """From now on these threads serve new connections."""
+        self.crew = crew
+        self.events.crews = [crew] if self.events.crews is None else [*self.events.crews, crew]
+        return 0
+
     cdef int close_if_empty(self) except -1:
-        if self.is_closing and not self.size and not self.events.is_handling and self in self.events.pollers:
+        cdef Crew crew = self.crew
+        if self.is_closing and not self.events.is_handling and crew is not None and crew.is_idle():
+            self.crew = None
+            self.events.crews = [each for each in self.events.crews if each is not crew] or None
+            crew.disband()
+        if (self.is_closing and not self.size and not self.events.is_handling and self.crew is None
+                and self in self.events.pollers):
             self.events.pollers.remove(self)
             if self.owns_events:
                 self.loop.remove_reader(self.events.fd)

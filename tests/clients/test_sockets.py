@@ -1,4 +1,4 @@
-"""Plain connections, on sockets of our own and on transports of the event loop: every test runs on both."""
+"""Plain connections: on sockets of our own, on transports of the event loop, on threads. Every test runs on all three."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from support.wire import Argument, Reply, Wire, encode_request
 
 StartServer = Callable[..., Server]
 
-WAYS = {"ours": "yes", "the loop's": "no"}
+WAYS = {"ours": {}, "the loop's": {"socket-poller": "no"}, "threads": {"io-threads": "4"}}
 
 
 @pytest.fixture(scope="module", params=WAYS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sockets")
-    running = start_streamd(
-        folder, {"socket-poller": WAYS[request.param], "unixsocket": str(folder / "s"), "rdb-key-save-delay": "0"}
-    )
+    running = start_streamd(folder, {**WAYS[request.param], "unixsocket": str(folder / "s"), "rdb-key-save-delay": "0"})
     yield running
     assert running.is_running, running.log()
     running.end()

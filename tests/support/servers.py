@@ -312,8 +312,12 @@ def start_streamd(folder: Path, directives: Mapping[str, str] | None = None, nam
 
 
 def server_arguments(port: int, directives: Mapping[str, str]) -> list[str]:
-    """The command line of a streamd."""
-    return [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
+    """The command line of a streamd; $STREAMD_TEST_IO_THREADS is the default of its io-threads."""
+    threads = os.environ.get("STREAMD_TEST_IO_THREADS")
+    if threads and "io-threads" not in directives:
+        directives = {**directives, "io-threads": threads}
+    python = os.environ.get("STREAMD_TEST_PYTHON", sys.executable)
+    return [python, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
 
 
 def connect_early(port: int) -> Wire:

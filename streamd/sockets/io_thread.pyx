@@ -1,0 +1,457 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""IoThread: a thread without Python that receives and sends for the loop's thread.
+
+    outward ring ─▶ obey ─▶ send                     one round of `run`
+    queue        ─▶ serve ─▶ receive ─▶ inward ring
+    epoll        ─▶ notice ─▶ queue, send
+
+It owns the sockets of its lines; docs/architecture.md has the rules. Its set is edge-triggered, so a socket is added
+once and costs no further call: HAS_INPUT keeps what the kernel has reported until it is received. A line that has
+something to do and can do it now is in the queue. When the inward ring is full, the queue waits until the loop has made
+room.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, ECONNRESET, ENOMEM, errno
+from libc.string cimport memcpy
+
+from streamd.heap cimport free, malloc
+from streamd.sockets.ring cimport (
+    Record, ring_commit, ring_doze, ring_next, ring_open, ring_publish, ring_release, ring_room, ring_rouse,
+    ring_starve, sched_yield, streamd_store,
+)
+
+cdef enum:
+    RING_SIZE = 1 << 19         # bytes, each way
+    LEAST_INPUT = 1024          # room in the ring with which it is worth to receive
+    MOST_INPUT = 32768          # bytes received at a time
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_recv "recv"(int fd, void *data, size_t size, int flags)
+    ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #if defined(__linux__)
+    #include <signal.h>
+    #include <stdio.h>
+    #include <sys/epoll.h>
+    #include <sys/eventfd.h>
+    #include <unistd.h>
+    #define HAS_THREADS 1
+    #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
+
+    typedef struct { void *line; unsigned events; } streamd_event;
+
+    static int bell_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+    static void bell_quiet(int fd) { uint64_t rings; if (read(fd, &rings, sizeof rings) < 0) { /* it has not rung */ } }
+    static int edges_open(int bell) {
+        struct epoll_event event = {0};
+        int set = epoll_create1(EPOLL_CLOEXEC);
+        event.events = EPOLLIN;
+        if (set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, bell, &event) < 0) { close(set); return -1; }
+        return set;
+    }
+    static int edges_add(int set, int fd, void *line) {
+        struct epoll_event event = {0};
+        event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+        event.data.ptr = line;
+        return epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    }
+    static void edges_remove(int set, int fd) {
+        struct epoll_event event = {0};
+        epoll_ctl(set, EPOLL_CTL_DEL, fd, &event);
+    }
+    /* 1: input, 2: output, 4: the peer sends no more, 8: broken */
+    static int edges_take(int set, streamd_event *found, int ms) {
+        struct epoll_event events[128];
+        int count = epoll_wait(set, events, 128, ms);
+        for (int i = 0; i < count; i++) {
+            unsigned bits = events[i].events;
+            found[i].line = events[i].data.ptr;
+            found[i].events = (bits & EPOLLIN ? 1 : 0) | (bits & EPOLLOUT ? 2 : 0) | (bits & EPOLLRDHUP ? 4 : 0)
+                | (bits & (EPOLLERR | EPOLLHUP) ? 8 : 0);
+        }
+        return count;
+    }
+    /* No signal is handled there: Python expects them on its own threads. */
+    static int thread_start(pthread_t *id, void *(*run)(void *), void *arg, int number) {
+        sigset_t all, before;
+        char name[16];
+        int failed;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+        failed = pthread_create(id, NULL, run, arg);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (!failed) { snprintf(name, sizeof name, "io_thd_%d", number); pthread_setname_np(*id, name); }
+        return failed;
+    }
+    static void thread_join(pthread_t id) { pthread_join(id, NULL); }
+    #else
+    #include <errno.h>
+    #include <unistd.h>
+    #define HAS_THREADS 0
+    #define SEND_FLAGS 0
+    typedef struct { void *line; unsigned events; } streamd_event;
+    static int bell_open(void) { errno = ENOSYS; return -1; }
+    static void bell_quiet(int fd) { (void)fd; }
+    static int edges_open(int bell) { (void)bell; errno = ENOSYS; return -1; }
+    static int edges_add(int set, int fd, void *line) { (void)set; (void)fd; (void)line; return -1; }
+    static void edges_remove(int set, int fd) { (void)set; (void)fd; }
+    static int edges_take(int set, streamd_event *found, int ms) { (void)set; (void)found; (void)ms; return -1; }
+    static int thread_start(pthread_t *id, void *(*run)(void *), void *arg, int number) { return ENOSYS; }
+    static void thread_join(pthread_t id) { (void)id; }
+    #endif
+    """
+    bint HAS_THREADS
+    int SEND_FLAGS
+    ctypedef struct Edge "streamd_event":
+        void *line
+        unsigned int events
+    int bell_open() noexcept nogil
+    void bell_quiet(int fd) noexcept nogil
+    int edges_open(int bell) noexcept nogil
+    int edges_add(int set, int fd, void *line) noexcept nogil
+    void edges_remove(int set, int fd) noexcept nogil
+    int edges_take(int set, Edge *found, int ms) noexcept nogil
+    int thread_start(pthread_t *id, void *(*run)(void *) noexcept nogil, void *arg, int number) noexcept nogil
+    void thread_join(pthread_t id) noexcept nogil
+    int c_close "close"(int fd) noexcept nogil
+
+cdef enum EdgeEvent:
+    EDGE_INPUT = 1
+    EDGE_OUTPUT = 2
+    EDGE_END = 4
+    EDGE_BROKEN = 8
+
+
+# --- The thread ------------------------------------------------------------------------------------------------------
+
+cdef void *run(void *arg) noexcept nogil:
+    """The whole life of a thread."""
+    cdef IoThread *thread = <IoThread *>arg
+    cdef Edge[128] edges
+    cdef int count, i, ms
+    cdef bint is_starved = False
+    while True:
+        obey(thread)
+        is_starved = not serve(thread)
+        ring_publish(&thread.inward)
+        if thread.is_stopping:
+            return NULL
+        ms = 0
+        if thread.first is NULL or (is_starved and ring_starve(&thread.inward)):
+            if ring_doze(&thread.outward):
+                ms = -1
+        count = edges_take(thread.poll_fd, edges, ms)
+        ring_rouse(&thread.outward)
+        for i in range(count):
+            if edges[i].line is NULL:
+                bell_quiet(thread.outward.wake_fd)
+            else:
+                notice(thread, <Line *>edges[i].line, edges[i].events)
+
+
+cdef void obey(IoThread *thread) noexcept nogil:
+    """Do what the loop has posted."""
+    cdef Record *record
+    cdef Line *line
+    while True:
+        record = ring_next(&thread.outward)
+        if record is NULL:
+            break
+        line = <Line *>record.line
+        if record.kind == OUTPUT:
+            send_bytes(thread, line, <const char *>(record + 1), record.size)
+        elif record.kind == PAUSE:
+            line.state |= IS_PAUSED
+        elif record.kind == READ_ON:
+            line.state &= ~IS_PAUSED
+            queue(thread, line)
+        elif record.kind == ASK:
+            if line.rest is NULL:
+                owe(thread, line, ALL_SENT)
+            else:
+                line.wants_sent = True
+        elif record.kind == CLOSE:
+            line.state |= IS_CLOSING | IS_DEAF
+            if line.rest is NULL:
+                fail(thread, line, 0)
+        elif record.kind == ABORT:
+            drop_rest(line)
+            part(thread, line)
+        elif record.kind == LEAVE:
+            part(thread, line)
+            streamd_store(&line.has_left, 1)
+        elif record.kind == STOP:
+            thread.is_stopping = True
+        ring_release(&thread.outward)
+
+
+cdef void notice(IoThread *thread, Line *line, unsigned int events) noexcept nogil:
+    """The kernel has reported something."""
+    if events & EDGE_OUTPUT and line.rest is not NULL:
+        send_rest(thread, line)
+    if events & EDGE_END:
+        line.state |= PEER_ENDED
+    if line.state & IS_GONE:
+        return
+    if events & EDGE_BROKEN and line.state & (IS_PAUSED | IS_DEAF):
+        fail(thread, line, ECONNRESET)
+    elif events & ~<unsigned int>EDGE_OUTPUT:
+        line.state |= HAS_INPUT
+        queue(thread, line)
+
+
+cdef inline bint can_receive(Line *line) noexcept nogil:
+    return line.state & (HAS_INPUT | IS_PAUSED | IS_DEAF | IS_GONE) == HAS_INPUT
+
+
+cdef void queue(IoThread *thread, Line *line) noexcept nogil:
+    """Put a line into the queue, if it has something to do."""
+    if line.state & IS_QUEUED or not (line.owed or can_receive(line)):
+        return
+    line.state |= IS_QUEUED
+    line.next = NULL
+    if thread.first is NULL:
+        thread.first = line
+    else:
+        thread.last.next = line
+    thread.last = line
+
+
+cdef bint serve(IoThread *thread) noexcept nogil:
+    """Give each line in the queue one chance; False: the ring is full."""
+    cdef Line *line = thread.first
+    cdef Line *following
+    thread.first = thread.last = NULL
+    while line is not NULL:
+        following = line.next
+        line.state &= ~IS_QUEUED
+        if not (report(thread, line) and receive(thread, line)):
+            put_back(thread, line)
+            return False
+        line = following
+    return True
+
+
+cdef void put_back(IoThread *thread, Line *line) noexcept nogil:
+    """Those from this one on go first in the next round, before the lines queued in this one."""
+    cdef Line *last = line
+    line.state |= IS_QUEUED
+    while last.next is not NULL:
+        last = last.next
+    last.next = thread.first
+    if thread.first is NULL:
+        thread.last = last
+    thread.first = line
+
+
+cdef bint report(IoThread *thread, Line *line) noexcept nogil:
+    """Pay what is owed, GONE last of all; False: the ring is full."""
+    cdef char *data
+    cdef size_t room
+    cdef int kind
+    for kind in range(AT_END, GONE + 1):
+        if line.owed & (1 << kind):
+            data = ring_room(&thread.inward, sizeof(int), sizeof(int), &room)
+            if data is NULL:
+                return False
+            memcpy(data, &line.error, sizeof(int))
+            ring_commit(&thread.inward, line, kind, sizeof(int))
+            line.owed &= ~(1 << kind)
+    return True
+
+
+cdef void owe(IoThread *thread, Line *line, Inward kind) noexcept nogil:
+    """Report something as soon as there is room."""
+    line.owed |= 1 << <int>kind
+    queue(thread, line)
+
+
+cdef bint receive(IoThread *thread, Line *line) noexcept nogil:
+    """Receive once, if that is possible; False: the ring is full."""
+    cdef size_t room
+    cdef char *data
+    cdef ssize_t size
+    if not can_receive(line):
+        return True
+    data = ring_room(&thread.inward, LEAST_INPUT, MOST_INPUT, &room)
+    if data is NULL:
+        return False
+    size = c_recv(line.fd, data, room, 0)
+    if size > 0:
+        ring_commit(&thread.inward, line, INPUT, <size_t>size)
+        streamd_store(&thread.reads, thread.reads + 1)
+        if <size_t>size < room and not line.state & PEER_ENDED:
+            line.state &= ~HAS_INPUT
+    elif size == 0:
+        line.state |= IS_DEAF
+        owe(thread, line, AT_END)
+    elif errno == EAGAIN:
+        line.state &= ~HAS_INPUT
+    elif errno != EINTR:
+        fail(thread, line, errno)
+    queue(thread, line)
+    return True
+
+
+cdef void send_bytes(IoThread *thread, Line *line, const char *data, size_t size) noexcept nogil:
+    """Send bytes, or keep what the kernel does not accept."""
+    cdef ssize_t sent = 0
+    if line.state & (IS_MUTE | IS_GONE):
+        streamd_store(&line.sent, line.sent + <long long>size)
+        return
+    if line.rest is NULL:
+        sent = c_send(line.fd, data, size, SEND_FLAGS)
+        if sent < 0:
+            if errno != EAGAIN and errno != EINTR:
+                streamd_store(&line.sent, line.sent + <long long>size)
+                fail(thread, line, errno)
+                return
+            sent = 0
+        streamd_store(&thread.writes, thread.writes + 1)
+        streamd_store(&line.sent, line.sent + sent)
+        if <size_t>sent == size:
+            return
+    if not keep_rest(line, data + sent, size - <size_t>sent):
+        fail(thread, line, ENOMEM)
+
+
+cdef bint keep_rest(Line *line, const char *data, size_t size) noexcept nogil:
+    """Append bytes to the rest; False: no memory."""
+    cdef size_t left = line.rest_size - line.rest_at
+    cdef char *rest
+    if size > line.rest_room - line.rest_size:
+        rest = <char *>malloc(2 * (left + size))    # twice: each byte moves a bounded number of times
+        if rest is NULL:
+            return False
+        if left:
+            memcpy(rest, line.rest + line.rest_at, left)
+        free(line.rest)
+        line.rest = rest
+        line.rest_at = 0
+        line.rest_size = left
+        line.rest_room = 2 * (left + size)
+    memcpy(line.rest + line.rest_size, data, size)
+    line.rest_size += size
+    return True
+
+
+cdef void send_rest(IoThread *thread, Line *line) noexcept nogil:
+    """The kernel accepts bytes again."""
+    cdef ssize_t sent = c_send(line.fd, line.rest + line.rest_at, line.rest_size - line.rest_at, SEND_FLAGS)
+    if sent < 0:
+        if errno != EAGAIN and errno != EINTR:
+            fail(thread, line, errno)
+        return
+    streamd_store(&thread.writes, thread.writes + 1)
+    streamd_store(&line.sent, line.sent + sent)
+    line.rest_at += <size_t>sent
+    if line.rest_at < line.rest_size:
+        return
+    drop_rest(line)
+    if line.wants_sent:
+        line.wants_sent = False
+        owe(thread, line, ALL_SENT)
+    if line.state & IS_CLOSING:
+        fail(thread, line, 0)
+
+
+cdef void drop_rest(Line *line) noexcept nogil:
+    streamd_store(&line.sent, line.sent + <long long>(line.rest_size - line.rest_at))
+    free(line.rest)
+    line.rest = NULL
+    line.rest_at = line.rest_size = line.rest_room = 0
+
+
+cdef void fail(IoThread *thread, Line *line, int error) noexcept nogil:
+    """The connection is broken, or everything is sent that there was to send (0): the loop decides."""
+    drop_rest(line)
+    if not line.state & IS_MUTE:
+        line.error = error
+        line.state |= IS_MUTE | IS_DEAF
+        owe(thread, line, FAILED)
+
+
+cdef void part(IoThread *thread, Line *line) noexcept nogil:
+    """Remove a line from the set; nothing but GONE is reported of it from here on."""
+    if not line.state & IS_GONE:
+        line.state |= IS_GONE
+        edges_remove(thread.poll_fd, line.fd)
+        line.owed = 0
+        owe(thread, line, GONE)
+
+
+# --- For the loop ----------------------------------------------------------------------------------------------------
+
+cdef bint threads_are_supported() noexcept:
+    return HAS_THREADS
+
+
+cdef int io_thread_open(IoThread *thread, int number, int wake_loop_fd) noexcept:
+    """Open what a thread needs; -1 and errno if that fails. To be closed in any case."""
+    cdef char *inward = <char *>malloc(RING_SIZE)
+    cdef char *outward = <char *>malloc(RING_SIZE)
+    cdef int bell = bell_open()
+    ring_open(&thread.inward, inward, RING_SIZE, wake_loop_fd)
+    ring_open(&thread.outward, outward, RING_SIZE, bell)
+    thread.number = number
+    thread.first = thread.last = NULL
+    thread.is_stopping = False
+    thread.reads = thread.writes = 0
+    thread.poll_fd = edges_open(bell) if bell >= 0 else -1
+    if inward is NULL or outward is NULL:
+        return -1
+    return 0 if thread.poll_fd >= 0 else -1
+
+
+cdef int io_thread_start(IoThread *thread) noexcept:
+    """Begin to run; else the number of the error."""
+    return thread_start(&thread.id, run, thread, thread.number)
+
+
+cdef void io_thread_stop(IoThread *thread) noexcept nogil:
+    """End a thread that runs, as soon as it has done all that has been posted."""
+    post(thread, NULL, STOP, NULL, 0)
+    ring_publish(&thread.outward)
+    thread_join(thread.id)
+
+
+cdef void io_thread_close(IoThread *thread) noexcept:
+    """Give back what `io_thread_open` has taken. The thread does not run."""
+    if thread.poll_fd >= 0:
+        c_close(thread.poll_fd)
+    if thread.outward.wake_fd >= 0:
+        c_close(thread.outward.wake_fd)
+    free(thread.inward.data)
+    free(thread.outward.data)
+
+
+cdef int io_thread_add(IoThread *thread, Line *line) noexcept:
+    """Hand over a connection; -1 and errno if the kernel refuses."""
+    return edges_add(thread.poll_fd, line.fd, line)
+
+
+cdef void post(IoThread *thread, Line *line, Outward kind, const char *data, size_t size) noexcept nogil:
+    """Write a record, which the thread sees after `ring_publish`. Waits for room: a thread never waits for the loop."""
+    cdef size_t room = 0
+    cdef char *place
+    while True:
+        place = ring_room(&thread.outward, size, size, &room)
+        if place is not NULL:
+            break
+        ring_publish(&thread.outward)
+        sched_yield()
+    if size:
+        memcpy(place, data, size)
+    ring_commit(&thread.outward, line, kind, size)
+
+
+cdef int open_bell() noexcept:
+    """A descriptor that wakes the loop; -1 and errno."""
+    return bell_open()
+
+
+cdef void quiet_bell(int fd) noexcept:
+    bell_quiet(fd)
