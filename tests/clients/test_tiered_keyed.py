@@ -190,7 +190,7 @@ def test_many_of_one_key_in_front_are_passed_over_in_several_answers(stage: Stag
         if at in (20, 55):
             stage.archived()
     create(stage, "key")
-    seen = []
+    seen: list[bytes] = []
     while len(seen) < 2:
         found = stage.call("XREADGROUP", "GROUP", "g", "c", *options, "STREAMS", KEY, ">")
         seen += [each[0] for each in found[0][1]]

@@ -121,32 +121,37 @@ def data_of(clients: list[redis.Redis]) -> dict[bytes, Any]:
     """All keys with their values, groups and pending entries, and whether they expire; times are left out."""
     found: dict[bytes, Any] = {}
     for client in clients:
-        for key in client.scan_iter(count=1000):
-            kind = client.type(key)
-            value: Any
-            if kind == b"stream":
-                groups = client.xinfo_groups(key)
-                pending = [
-                    [
-                        (each["message_id"], each["consumer"], each["times_delivered"])
-                        for each in client.xpending_range(key, group["name"], "-", "+", 10_000)
-                    ]
-                    for group in groups
-                ]
-                value = client.xrange(key), groups, pending
-            elif kind == b"string":
-                value = client.get(key)
-            elif kind == b"hash":
-                value = client.hgetall(key)
-            elif kind == b"list":
-                value = client.lrange(key, 0, -1)
-            elif kind == b"set":
-                value = sorted(client.smembers(key))
-            else:
-                value = client.zrange(key, 0, -1, withscores=True)
-            assert key not in found
-            found[key] = value, client.ttl(key) > 0
+        with client:
+            _add_data(client, found)
     return found
+
+
+def _add_data(client: redis.Redis, found: dict[bytes, Any]) -> None:
+    for key in client.scan_iter(count=1000):
+        kind = client.type(key)
+        value: Any
+        if kind == b"stream":
+            groups = client.xinfo_groups(key)
+            pending = [
+                [
+                    (each["message_id"], each["consumer"], each["times_delivered"])
+                    for each in client.xpending_range(key, group["name"], "-", "+", 10_000)
+                ]
+                for group in groups
+            ]
+            value = client.xrange(key), groups, pending
+        elif kind == b"string":
+            value = client.get(key)
+        elif kind == b"hash":
+            value = client.hgetall(key)
+        elif kind == b"list":
+            value = client.lrange(key, 0, -1)
+        elif kind == b"set":
+            value = sorted(client.smembers(key))
+        else:
+            value = client.zrange(key, 0, -1, withscores=True)
+        assert key not in found
+        found[key] = value, client.ttl(key) > 0
 
 
 def assert_same_data(source: Server, nodes: Nodes) -> None:
@@ -253,7 +258,8 @@ def test_commands_older_than_a_copy_are_passed_over(new_node: NewNode, source: S
         following._copy([b"list"])  # the stream has not come to this point
         client.rpush("list", 3)
         follow()
-        following.end()
+        for each in (following._stream, following._source, following._target):  # its thread was not started
+            each.close()
         assert data_of([client_of(node.port) for node in nodes]) == {b"list": ([b"1", b"2", b"3"], False)}
         assert data_of([client]) == {b"list": ([b"1", b"2", b"3"], False)}
 
