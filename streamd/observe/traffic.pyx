@@ -20,11 +20,20 @@ cdef int read_counters(object capability, int64_t *to) except -1:
     to[3], to[4] = dispatcher.unexpected_errors, dispatcher.total_error_replies
     to[5], to[6] = dispatcher.total_reads, dispatcher.total_writes
     if dispatcher.io_threads is not None:
-        to[6] += (<Traffic>capability).written_by_threads()
+        to[6] += sum([writes for _, _, writes in (<Traffic>capability).by_thread()])
     to[7], to[8] = dispatcher.closed_for_input, dispatcher.closed_for_output
     to[9], to[10], to[11] = dispatcher.turns, dispatcher.turns_us, dispatcher.commands_us
     to[12], to[13], to[14] = dispatcher.processing_events, dispatcher.batched_commands, dispatcher.batches
     to[15] = hundredths(<double>to[13] / to[14]) if to[14] else 0
+    return 0
+
+
+cdef int read_done_by_threads(object capability, int64_t *to) except -1:
+    to[0] = to[1] = 0
+    if (<Traffic>capability).dispatcher.io_threads is not None:
+        for _, reads, writes in (<Traffic>capability).by_thread():
+            to[0] += reads
+            to[1] += writes
     return 0
 
 
@@ -78,8 +87,7 @@ cdef class Traffic(Capability):
                 " instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec",
                 read_rates,
             ),
-            Field("io_threaded_reads_processed", lambda self: (<Traffic?>self).read_by_threads()),
-            Field("io_threaded_writes_processed", lambda self: (<Traffic?>self).written_by_threads()),
+            numbers("io_threaded_reads_processed io_threaded_writes_processed", read_done_by_threads),
             Field("io_threaded_total_prefetch_batches", 0),
             Field("io_threaded_total_prefetch_entries", 0),
             Field("reply_buffer_shrinks", 0),
@@ -121,19 +129,11 @@ cdef class Traffic(Capability):
             for (clients, reads, writes), (_, reads_before, writes_before) in zip(figures, before, strict=True)
         ]
 
-    cdef long long read_by_threads(self):
-        return sum([reads for _, reads, _ in self.by_thread()])
-
-    cdef long long written_by_threads(self):
-        return sum([writes for _, _, writes in self.by_thread()])
-
     cdef list thread_lines(self):
         """What each thread for clients has done; the loop's is number 0."""
         cdef Dispatcher dispatcher = self.dispatcher
-        others = self.by_thread()
-        clients = len(dispatcher.clients) - sum([each[0] for each in others])
-        reads = max(0, dispatcher.total_reads - sum([each[1] for each in others]))
-        return [
-            f"io_thread_{number}:clients={clients},reads={reads},writes={writes}"
-            for number, (clients, reads, writes) in enumerate([(clients, reads, dispatcher.total_writes), *others])
-        ]
+        clients, reads, others = len(dispatcher.clients), dispatcher.total_reads, []
+        for its_clients, its_reads, its_writes in self.by_thread():
+            clients, reads = clients - its_clients, reads - its_reads
+            others.append(f"io_thread_{len(others) + 1}:clients={its_clients},reads={its_reads},writes={its_writes}")
+        return [f"io_thread_0:clients={clients},reads={max(0, reads)},writes={dispatcher.total_writes}", *others]

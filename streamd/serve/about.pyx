@@ -57,6 +57,11 @@ cdef int read_cpu(object capability, int64_t *to) except -1:
     return 0
 
 
+cdef int read_threads_active(object capability, int64_t *to) except -1:
+    to[0] = (<About>capability).host.dispatcher.io_threads is not None
+    return 0
+
+
 cdef int read_cpu_of_thread(object capability, int64_t *to) except -1:
     put_cpu(to, RUSAGE_THREAD)
     return 0
@@ -100,7 +105,7 @@ cdef class About(Capability):
                 "process_id server_time_usec uptime_in_seconds uptime_in_days hz configured_hz lru_clock", read_process
             ),
             Field("executable", sys.executable),
-            Field("io_threads_active", lambda self: (<About?>self).has_threads()),
+            numbers("io_threads_active", read_threads_active),
         ),
         "cpu": (numbers(CPU, read_cpu), *([numbers(OF_THREAD, read_cpu_of_thread)] if sys.platform == "linux" else [])),
     }
@@ -110,9 +115,6 @@ cdef class About(Capability):
         self.started_us = monotonic_us()
         self.pid = os.getpid()
         self.run_id = os.urandom(20).hex()
-
-    cdef int has_threads(self):
-        return self.host.dispatcher.io_threads is not None
 
     cdef tuple texts(self):
         mode = "cluster" if self.config.cluster_enabled else "standalone"
