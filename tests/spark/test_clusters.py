@@ -256,6 +256,14 @@ def test_rows_of_several_streams_are_written_once_however_often_a_task_ends(
     assert_each_row_once(client)
 
 
+@pytest.mark.parametrize("query", ["b", "a"])
+def test_a_write_may_have_the_name_of_a_stream(streamd_cluster: EmbeddedCluster, query: str) -> None:
+    plan = RowPlan.of(SPREAD, SinkOptions.parse({"url": url_of(streamd_cluster), "delivery": "exactly-once"}))
+    for attempt in ("first", "again"):
+        write_rows(plan, Task(query, 0, 0, attempt), batches_of(SPREAD))
+        assert_each_row_once(streamd_cluster.client(decode_responses=True))
+
+
 def test_another_batch_than_the_one_that_was_begun_is_refused(streamd_cluster: EmbeddedCluster) -> None:
     given = {"url": url_of(streamd_cluster), "delivery": "exactly-once"}
     plan = RowPlan.of(SPREAD, SinkOptions.parse(given))

@@ -131,13 +131,18 @@ class Notes:
 
 
 class Journal:
-    """The part of one task."""
+    """The part of one task.
 
-    def __init__(self, options: SinkOptions, task: Task, link: Link, ttl_ms: int | None) -> None:
+    suffix  of the names of its markers; empty: they are those that count the rows. Where each slot has markers of its own, the
+            journal's need another name: a slot may have the hash tag of the query
+    """
+
+    def __init__(self, options: SinkOptions, task: Task, link: Link, ttl_ms: int | None, suffix: bytes = b"") -> None:
         self._task = task
         self._link = link
         self._key = stream_key(f"{options.marker_prefix}{task.query}")
-        self._marker_key = marker_key(options, task)
+        self._suffix = suffix
+        self._marker_key = marker_key(options, task) + suffix
         self._compares = options.verify_replay
         self._ttl_ms = ttl_ms
 
@@ -258,7 +263,7 @@ class Journal:
             notes, _ = self._read(connection)
             self._check_turn(notes)
             unseen = notes.unseen(self._task.partition)
-            keys = [self._key + b":%d" % each for each in unseen]
+            keys = [self._key + b":%d" % each + self._suffix for each in unseen]
             if keys:
                 connection.command("WATCH", *keys)
             found = connection.pipeline([("GET", key) for key in keys])

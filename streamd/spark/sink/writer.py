@@ -136,7 +136,7 @@ def _write_spread(
     encoder = plan.encoder(with_idmp=False)
     places: dict[str, tuple[bytes, list[int]]] = {}  # one of the streams, and the batches, by hash tag
     with closing(WriterLink(own.connection)) as link, Spool() as spool:
-        journal = Journal(own, task, link, ttl_ms)
+        journal = Journal(own, task, link, ttl_ms, b":begun")
         if options.is_marked:
             journal.open("marker")
         count = crc = 0
