@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t, uint64_t
 
 from streamd.core.context cimport Context
 from streamd.engine.ids cimport StreamID
-from streamd.packed_entries cimport PackedEntries
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.values.streams.group cimport Consumer, Group
 from streamd.values.streams.read_quota cimport Quota
@@ -54,8 +53,10 @@ cdef bint is_maybe_archived(Context ctx, bytes key, Stream stream, StreamID id) 
     # Whether an entry is not in memory, and groups read the archive, which may have it.
 cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1
     # Raises CommandError where a transaction or a script would read on behind archived entries.
-cdef bint find_archived_key(PackedEntries entries, Py_ssize_t at, bytes field, uint64_t *key) noexcept
+cdef bint find_archived_key(object entries, Py_ssize_t at, bytes field, uint64_t *key) except -1
     # As find_key, of an entry that was read.
+    #
+    # entries  PackedEntries; untyped, since their memoryview would become a part of every module that needs this file
 cdef bint next_archived(Context ctx, RuledGroup ruled, object part) except -1
     # Go to the next row of a part that may be delivered in a group that is ordered by key, part.start, passing over
     # others. False at the end, or when HELD are waiting.

@@ -132,8 +132,9 @@ cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) exc
     return 0
 
 
-cdef bint find_archived_key(PackedEntries entries, Py_ssize_t at, bytes field, uint64_t *key) noexcept:
-    cdef PackedWords words = entries.words_of(at)
+cdef bint find_archived_key(object entries, Py_ssize_t at, bytes field, uint64_t *key) except -1:
+    cdef PackedEntries packed = entries
+    cdef PackedWords words = packed.words_of(at)
     cdef size_t length
     cdef const char *name = next_word(&words, &length)
     cdef size_t expected = <size_t>PyBytes_GET_SIZE(field)
