@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from streamd.client.client_errors import ServerError, UnreachableError
@@ -54,6 +54,9 @@ READING_OTHERS = frozenset({b"EVAL", b"EVALSHA", b"FCALL", b"SORT"})
 
 NOTHING = frozenset({b"MULTI", b"EXEC", b"PING"})
 """Commands of the stream that change no data. Those of a transaction are applied one by one."""
+
+Unit = tuple[list[bytes], Routed]
+"""The keys of a command that is to be applied, and where it goes."""
 
 
 class IntoCluster:
@@ -92,6 +95,7 @@ class IntoCluster:
         self._slots = frozenset(slots)
         self._skip = skip
         self._stream = Stream(source.place)
+        self._commands: deque[Command] = deque()  # what has been read and is not taken yet: a link may break among them
         self._selected = 0
         self._finder: KeyFinder | None = None
         # What is copied.
@@ -164,7 +168,8 @@ class IntoCluster:
             if not self._stream.is_open:
                 self._open_stream()
             has_work = not self._target.is_down and (self._wanted or self._scan)
-            self._take(self._finder, self._stream.read(0 if has_work else IDLE_S))
+            self._commands += self._stream.read(0 if has_work else IDLE_S)
+            self._take(self._finder)
             self._check()
             if not self._target.is_down:
                 self._copy_some()
@@ -216,6 +221,7 @@ class IntoCluster:
                 raise UnreachableError(str(error)) from None
             raise ImportFailedError(f"{self._source} refuses to be followed: {error}") from None
         self._selected = 0
+        self._commands.clear()
         self._copies.clear()  # their offsets are of another history
         self._newest_copy = 0
         self._copy_again(self._slots)
@@ -235,40 +241,47 @@ class IntoCluster:
 
     # --- Commands ----------------------------------------------------------------------------------------------------
 
-    def _take(self, finder: KeyFinder, commands: Sequence[Command]) -> None:
-        """Apply what is new to the copies."""
-        units: list[tuple[list[bytes], Routed]] = []
-        for offset, words in commands:
-            name = words[0].upper()
-            if name in NOTHING:
-                continue
-            if name == b"SELECT":
-                self._selected = int(words[1])
-            elif name == b"REPLCONF":
-                self._stream.acknowledge()
-            elif name == b"PUBLISH":
-                self._target.publish(words)
-            elif name == b"SPUBLISH":
-                self._target.send([(slot_of(words[1]), words)])
-            elif name == b"FUNCTION":
-                self._has_functions = self._functions_are_due = True
-            elif name in (b"FLUSHALL", b"SWAPDB"):
-                self._copy_again(self._slots)
-            elif self._selected != self._db:
-                if not self._only:
-                    raise ImportFailedError(
-                        f"{self._source} has had a change of database {self._selected}: a cluster has only one database"
-                    )
-            elif name == b"FLUSHDB":
-                self._copy_again(self._slots)
-            elif not (keys := finder.find(words)):
-                self.left_out[name.decode("utf-8", "replace")] += 1
-            elif (slot := self._sort(keys, offset, reads_others=name in READING_OTHERS)) is not None:
-                units.append((keys, (slot, words)))
-        replies = self._target.send([routed for _, routed in units])
-        for (keys, (_, request)), reply in zip(units, replies, strict=True):
-            if isinstance(reply, ServerError) or (reply == 0 and request[0] in EXPIRING):
-                self._want(keys)
+    def _take(self, finder: KeyFinder) -> None:
+        """Take all commands that have been read: apply what is new to the copies."""
+        units: list[Unit] = []
+        try:
+            while self._commands:
+                self._take_one(finder, *self._commands[0], units)
+                self._commands.popleft()
+        finally:
+            replies = self._target.send([routed for _, routed in units])
+            for (keys, (_, request)), reply in zip(units, replies, strict=True):
+                if isinstance(reply, ServerError) or (reply == 0 and request[0] in EXPIRING):
+                    self._want(keys)
+
+    def _take_one(self, finder: KeyFinder, offset: int, words: list[bytes], units: list[Unit]) -> None:
+        """Take a command, or add it to those that are to be applied. Raises PeerLostError, UnreachableError: then nothing was done."""
+        name = words[0].upper()
+        if name in NOTHING:
+            return
+        if name == b"SELECT":
+            self._selected = int(words[1])
+        elif name == b"REPLCONF":
+            self._stream.acknowledge()
+        elif name == b"PUBLISH":
+            self._target.publish(words)
+        elif name == b"SPUBLISH":
+            self._target.send([(slot_of(words[1]), words)])
+        elif name == b"FUNCTION":
+            self._has_functions = self._functions_are_due = True
+        elif name in (b"FLUSHALL", b"SWAPDB"):
+            self._copy_again(self._slots)
+        elif self._selected != self._db:
+            if not self._only:
+                raise ImportFailedError(
+                    f"{self._source} has had a change of database {self._selected}: a cluster has only one database"
+                )
+        elif name == b"FLUSHDB":
+            self._copy_again(self._slots)
+        elif not (keys := finder.find(words)):
+            self.left_out[name.decode("utf-8", "replace")] += 1
+        elif (slot := self._sort(keys, offset, reads_others=name in READING_OTHERS)) is not None:
+            units.append((keys, (slot, words)))
 
     def _sort(self, keys: list[bytes], offset: int, *, reads_others: bool) -> int | None:
         """The slot of a command that is to be applied; None: it is not, and keys that it changes after their copies are wanted."""

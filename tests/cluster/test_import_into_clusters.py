@@ -15,11 +15,13 @@ from support.importing import Running, run_import, words_of
 from support.replicas.nodes import Node
 from support.servers import Server, eventually
 
+from streamd.client.client_errors import UnreachableError
 from streamd.client.key_slots import SLOT_COUNT, slot_of
 from streamd.client.place import Place
 from streamd.importing.cluster_target import ClusterTarget
 from streamd.importing.into_cluster import IntoCluster
 from streamd.importing.peers import Peer
+from streamd.importing.stream import Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
@@ -240,28 +242,70 @@ def test_slots_that_move_lose_nothing(
     assert_same_data(source, nodes)
 
 
+class Steps:
+    """An import into a cluster whose steps are those of the test: its thread is not started."""
+
+    def __init__(self, source: Server, nodes: Nodes, db: int = 0, *, only: bool = False) -> None:
+        self._source = source
+        self.following = IntoCluster(
+            Peer("source", Place(port=source.port)), ClusterTarget(Place(port=nodes[0].port)), db=db, only=only,
+            slots=range(SLOT_COUNT), skip=False, has_functions=False,
+        )  # fmt: skip
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for each in (self.following._stream, self.following._source, self.following._target):
+            each.close()
+
+    def follow(self) -> None:
+        """Step until the cluster has all that the source has now."""
+        with client_of(self._source.port) as client:
+            goal = client.info("replication")["master_repl_offset"]
+        eventually(lambda: self.following._step() or self.following.last_offset() >= goal, DEADLINE_S, "the changes")
+
+
 def test_commands_older_than_a_copy_are_passed_over(new_node: NewNode, source: Server) -> None:
     nodes = start_cluster(new_node, ["streamd"] * 3)
-    place = Place(port=nodes[0].port)
-    following = IntoCluster(
-        Peer("source", Place(port=source.port)), ClusterTarget(place), db=0, only=False, slots=range(SLOT_COUNT), skip=False, has_functions=False
-    )  # fmt: skip
-    with client_of(source.port) as client:
-
-        def follow() -> None:
-            goal = client.info("replication")["master_repl_offset"]
-            eventually(lambda: following._step() or following.last_offset() >= goal, DEADLINE_S, "the changes")
-
+    with client_of(source.port) as client, Steps(source, nodes) as steps:
         client.rpush("list", 1)
-        follow()
+        steps.follow()
         client.rpush("list", 2)
-        following._copy([b"list"])  # the stream has not come to this point
+        steps.following._copy([b"list"])  # the stream has not come to this point
         client.rpush("list", 3)
-        follow()
-        for each in (following._stream, following._source, following._target):  # its thread was not started
-            each.close()
+        steps.follow()
         assert data_of([client_of(node.port) for node in nodes]) == {b"list": ([b"1", b"2", b"3"], False)}
         assert data_of([client]) == {b"list": ([b"1", b"2", b"3"], False)}
+
+
+class BrokenStream(Stream):
+    """A stream whose link breaks once, when what has been read is acknowledged."""
+
+    breaks_behind: int | None = None
+
+    def acknowledge(self) -> None:
+        if self.breaks_behind is not None and self.offset > self.breaks_behind:
+            self.breaks_behind = None
+            self.close()
+            raise UnreachableError("the connection broke")
+        super().acknowledge()
+
+
+def test_a_link_that_breaks_among_commands_loses_none(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client, Steps(source, nodes) as steps:
+        stream = BrokenStream(Place(port=source.port))
+        steps.following._stream = stream
+        client.mset({"a": 1, "b": 1})
+        steps.follow()
+        stream.breaks_behind = stream.offset
+        client.incr("a")
+        client.wait(1, 1)  # the source asks how far its replicas are
+        client.incr("b")
+        steps.follow()
+        assert stream.breaks_behind is None
+    assert_same_data(source, nodes)
 
 
 def test_keys_go_to_a_slot_that_is_half_moved(new_node: NewNode, source: Server) -> None:
