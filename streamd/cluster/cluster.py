@@ -292,7 +292,7 @@ class Cluster(Capability):
                 self._refresh()
         finally:
             self._is_settling = False
-        if self.skips_turns and (self._due_file is not None or self._due_packets):
+        if self._due_file is not None or self._due_packets:
             self.skips_turns = False
             self._host.dispatcher.ask_before_replies()
 

@@ -191,7 +191,11 @@ class Shutdown(Capability):
             self.signal = None
             log.warning("Errors trying to shut down the server. Check the logs for more information.")
             return False
-        self.stop()
+        cluster = self._host.get(Cluster)
+        if cluster.is_on:
+            cluster.before_replies()  # nodes.conf comes before the replies that clients still get
+        if not self.is_done:  # it is where that file could not be written
+            self.stop()
         return True
 
     # --- Replicas -----------------------------------------------------------------------------------------------------

@@ -274,11 +274,13 @@ cdef class EventSet:
         if self.crews is not None:
             for crew in self.crews:
                 crew.rouse()
-        self.handle(self.take(0))
-        if self.crews is not None:
-            for crew in self.crews:
-                if not crew.doze():
-                    crew.ring()
+        try:
+            self.handle(self.take(0))
+        finally:
+            if self.crews is not None:
+                for crew in self.crews:
+                    if not crew.doze():
+                        crew.ring()
 
     def wait(self, object loop, object timeout):
         """Wait, and handle what happens, until `loop` has something to do.

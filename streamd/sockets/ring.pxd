@@ -19,11 +19,12 @@ from libc.stdint cimport uint32_t
 cdef extern from *:
     """
     #include <sched.h>
+    #include <stddef.h>
     #include <stdint.h>
     #include <string.h>
     #include <unistd.h>
 
-    typedef struct { void *line; uint32_t kind; uint32_t size; } streamd_record;
+    typedef struct { void *line; uint32_t kind; uint32_t size; } __attribute__((aligned(16))) streamd_record;
     typedef struct {
         char *data;                 /* of whoever opened the ring */
         size_t size;                /* of data, a power of two */
@@ -42,6 +43,7 @@ cdef extern from *:
     } streamd_ring;
 
     #define RING_HEAD sizeof(streamd_record)
+    _Static_assert(sizeof(streamd_record) == 16, "positions are multiples of 16");
     #define RING_SKIP 0
 
     static inline void ring_open(streamd_ring *ring, char *data, size_t size, int wake_fd) {
@@ -116,6 +118,10 @@ cdef extern from *:
         }
     }
 
+    /* Whether a record that was published before `end`, an earlier `ring_end`, is still to be read. */
+    static inline int ring_is_before(streamd_ring *ring, size_t end) { return (ptrdiff_t)(end - ring->reading) > 0; }
+    static inline size_t ring_end(streamd_ring *ring) { return __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE); }
+
     /* Give back the room of all records that have been read; returns whether the writer waits for it. */
     static inline int ring_release(streamd_ring *ring) {
         if (ring->reading == __atomic_load_n(&ring->head, __ATOMIC_RELAXED))
@@ -161,6 +167,8 @@ cdef extern from *:
     void ring_commit(Ring *ring, void *line, uint32_t kind, size_t size) noexcept nogil
     void ring_publish(Ring *ring) noexcept nogil
     Record *ring_next(Ring *ring) noexcept nogil
+    size_t ring_end(Ring *ring) noexcept nogil
+    bint ring_is_before(Ring *ring, size_t end) noexcept nogil
     bint ring_release(Ring *ring) noexcept nogil
     bint ring_doze(Ring *ring) noexcept nogil
     void ring_rouse(Ring *ring) noexcept nogil

@@ -48,3 +48,4 @@ cdef class ThreadTransport(Sender):
     cdef int follow_end(self) except -1
     cdef int end(self, object error) except -1
     cdef int lose(self) except -1
+    cdef void free_line(self) noexcept

@@ -19,7 +19,8 @@ from streamd.sockets.io_thread cimport (
 from streamd.sockets.plain cimport SocketTransport
 from streamd.sockets.poller cimport READABLE, WRITABLE, Crew, Poller, Watched
 from streamd.sockets.ring cimport (
-    Record, ring_doze, ring_next, ring_publish, ring_release, ring_rouse, ring_wake, sched_yield, streamd_load,
+    Record, ring_doze, ring_end, ring_is_before, ring_next, ring_publish, ring_release, ring_rouse, ring_wake, sched_yield,
+    streamd_load,
 )
 
 __all__ = ["IoThreads", "ThreadTransport"]
@@ -109,10 +110,12 @@ cdef class IoThreads(Crew):
         cdef ThreadTransport transport
         cdef IoThread *thread
         cdef Record *record
+        cdef size_t end
         cdef int i
         for i in range(self.count):
             thread = &self.threads[i]
-            while True:
+            end = ring_end(&thread.inward)      # what comes later is for the next turn: replies and timers wait for this one
+            while ring_is_before(&thread.inward, end):
                 record = ring_next(&thread.inward)
                 if record is NULL:
                     break
@@ -218,7 +221,13 @@ cdef class ThreadTransport(Sender):
         threads.transports.add(self)
 
     def __dealloc__(self):
-        free(self.line)
+        self.free_line()
+
+    cdef void free_line(self) noexcept:
+        if self.line is not NULL:
+            free(self.line.rest)
+            free(self.line)
+            self.line = NULL
 
     def start(self):
         """Announce the connection to its client, which may close it at once."""
@@ -228,7 +237,7 @@ cdef class ThreadTransport(Sender):
         """Write a record for the thread. It sees it at the end of the present events, or else at once."""
         if self.threads.running and (not self.is_lost or kind == ABORT):    # which is the last one
             post(self.thread, self.line, kind, data, size)
-            if not self.threads.poller.events.is_handling:
+            if kind == PAUSE or not self.threads.poller.events.is_handling:
                 ring_publish(&self.thread.outward)
         return 0
 
@@ -283,8 +292,7 @@ cdef class ThreadTransport(Sender):
         cdef Client client = self.client
         self.threads.transports.discard(self)
         self.threads.sizes[self.thread.number - 1] -= 1
-        free(self.line)
-        self.line = NULL
+        self.free_line()
         self.client = None
         if self.home is not None:
             return 0

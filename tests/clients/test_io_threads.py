@@ -268,6 +268,14 @@ def test_pipelines_larger_than_the_rings_wait_for_room(server: Server, wire: Wir
 
 
 @pytest.mark.long
+def test_one_who_sends_much_at_once_is_within_the_limit_of_requests(new_streamd: StartServer) -> None:
+    """A client that has to wait is not received from in the same turn, or all would count as one request."""
+    count = 1_000_000
+    running = new_streamd(SETTINGS | {"client-query-buffer-limit": "1mb"})
+    with running.connect() as wire, written(running, request("PING") * count, count):
+        assert wire.call("PING").value == b"PONG"
+
+
 def test_many_connections_leave_no_descriptor(server: Server, wire: Wire) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3000:

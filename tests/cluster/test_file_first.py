@@ -16,7 +16,7 @@ import pytest
 from support.cluster.nodes import start_cluster_node
 from support.cluster.peer import Peer
 from support.replicas.nodes import Node, wait_until
-from support.wire import ConnectionClosed
+from support.wire import ConnectionClosed, encode_request
 
 from streamd.cluster.bus.packets import PacketType
 
@@ -103,6 +103,14 @@ def test_a_slot_that_cannot_be_written_is_not_answered(node: Node) -> None:
     break_file(node)
     with pytest.raises((ConnectionClosed, ConnectionError)):
         node.call("CLUSTER", "DELSLOTS", "7")
+    wait_until(lambda: ended(node), "the node ends")
+
+
+def test_a_slot_that_cannot_be_written_is_not_answered_by_a_node_that_shuts_down(node: Node) -> None:
+    break_file(node)
+    with node.connect() as wire:
+        wire.send_bytes(encode_request(("CLUSTER", "DELSLOTS", "7")) + encode_request(("SHUTDOWN", "NOSAVE")))
+        assert wire.read_to_end() == b""
     wait_until(lambda: ended(node), "the node ends")
 
 
