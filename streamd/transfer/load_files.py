@@ -448,11 +448,8 @@ class FileLoad:
         noted = {"rows": report.rows, "streams": report.streams, "groups": groups}
         note = ("SET", self._done_key, json.dumps(noted), "PX", KEPT_MS)
         if self._state is None or self._into is None:
-            for stream in report.streams:
-                # Rows may be those of a stream that was deleted, corrected.
-                with closing(WriterLink(self._connection.at(stream))) as link:
-                    link.ask(partial(self._tell, stream))
-            self._link.ask(lambda connection: connection.command(*note))
+            with closing(WriterLink(self._connection) if self._is_spread else self._link) as link:
+                link.ask(partial(self._note_rows, report.streams, note))
         else:
             self._link.ask(partial(self._restore, self._state, stream_key(self._into), note))
         return noted
@@ -481,8 +478,9 @@ class FileLoad:
             connection.command("UNWATCH")
         raise MoveError(f"{stream_name(self._staged)} was changed: {EVICTED}")
 
-    def _tell(self, stream: str, connection: Connection) -> None:
-        for request in told(connection, stream):
+    def _note_rows(self, streams: Iterable[str], note: Request, connection: Connection) -> None:
+        """Rows may be those of a stream that was deleted, corrected."""
+        for request in (*(each for stream in streams for each in told(connection, stream)), note):
             connection.command(*request)
 
     def _check_staged(self, state: StreamCopy, connection: Connection) -> None:

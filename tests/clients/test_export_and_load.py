@@ -489,6 +489,15 @@ def test_columns_name_the_stream_and_the_id(store: Store, tmp_path: Path) -> Non
     assert entries(store, "c")[1] == {b"when": b"5-2", b"stream": b"b", b"n": b"2"}
 
 
+def test_many_streams_need_few_connections(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("stream,n\n" + "".join(f"s{at},{at}\n" for at in range(100)))
+    before = store.info("stats")["total_connections_received"]
+    run(store, "load", str(path))
+    assert all(store.xlen(f"s{at}") == 1 for at in range(100))
+    assert store.info("stats")["total_connections_received"] - before < 10
+
+
 def test_types_of_parquet_have_a_text_form(store: Store, tmp_path: Path) -> None:
     import datetime
     import decimal
