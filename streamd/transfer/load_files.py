@@ -294,11 +294,13 @@ class FileLoad:
         done, count = connection.command("MGET", self._done_key, self._round_key)
         noted: dict[str, Any] | None = None if done is None else json.loads(done)
         self._round = int(count or 0)
+        requests: list[Request] = []
         if self._settings.again or (noted is not None and not self._exists_any(noted["streams"])):
             self._round += 1
             noted = None
-            connection.command("DEL", self._done_key)
-        connection.command("SET", self._round_key, self._round, "PX", 2 * KEPT_MS)
+            requests.append(("DEL", self._done_key))
+        # In one transaction: without the note, and in the round before, all rows would seem to be written.
+        connection.transaction([*requests, ("SET", self._round_key, self._round, "PX", 2 * KEPT_MS)])
         return noted
 
     def _exists_any(self, streams: Iterable[str]) -> bool:

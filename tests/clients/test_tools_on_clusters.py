@@ -271,6 +271,22 @@ def test_rows_for_several_streams_are_loaded_once_however_often_the_load_is_kill
     assert numbers_of(client) == expected
 
 
+def test_a_load_that_fails_before_its_new_round_is_repeated(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    client = streamd_cluster.client(decode_responses=True)
+    path = tmp_path / "rows.jsonl"
+    expected = write_rows(path, 100)
+    url = url_of(streamd_cluster, 0, 1)
+    streamd("load", "--url", url, str(path))
+    for node in streamd_cluster.nodes:
+        with node.client() as each:
+            each.acl_setuser("no-set", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-set"])
+    for name in NAMES:
+        client.delete(name)
+    streamd("load", "--url", url.replace("//", "//no-set:any@"), str(path), status=1)
+    streamd("load", "--url", url, str(path))
+    assert numbers_of(client) == expected
+
+
 def test_files_are_all_checked_before_one_is_loaded(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
     fill(streamd_cluster)
     folder = tmp_path / "files"
