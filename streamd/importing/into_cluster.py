@@ -96,13 +96,14 @@ class IntoCluster:
         self._skip = skip
         self._stream = Stream(source.place)
         self._commands: deque[Command] = deque()  # what has been read and is not taken yet: a link may break among them
+        self._batch_at = 0  # the offset of the first of those that were last taken together
         self._selected = 0
         self._finder: KeyFinder | None = None
         # What is copied.
         self._copying: frozenset[int] = frozenset()  # slots whose keys are all to be copied
         self._copies: dict[bytes, int] = {}  # offsets of copies that the stream may not have reached
         self._newest_copy = 0
-        self._wanted: dict[bytes, int] = {}  # keys to copy, the oldest wish first, each with the offset that made it
+        self._wanted: dict[bytes, int] = {}  # keys to copy, with the offset they miss; the oldest wish first
         self._scan: Iterator[list[bytes]] | None = None  # where the others come from
         self._scanned_at = 0  # the offset at its end
         self._at_once = 16
@@ -222,7 +223,8 @@ class IntoCluster:
             raise ImportFailedError(f"{self._source} refuses to be followed: {error}") from None
         self._selected = 0
         self._commands.clear()
-        self._copies.clear()  # their offsets are of another history
+        self._wanted = dict.fromkeys(self._wanted, self._stream.offset)  # the offsets were of another history
+        self._copies.clear()
         self._newest_copy = 0
         self._copy_again(self._slots)
 
@@ -243,6 +245,9 @@ class IntoCluster:
 
     def _take(self, finder: KeyFinder) -> None:
         """Take all commands that have been read: apply what is new to the copies."""
+        if not self._commands:
+            return
+        self._batch_at = self._commands[0][0]
         units: list[Unit] = []
         try:
             while self._commands:
@@ -252,7 +257,7 @@ class IntoCluster:
             replies = self._target.send([routed for _, routed in units])
             for (keys, (_, request)), reply in zip(units, replies, strict=True):
                 if isinstance(reply, ServerError) or (reply == 0 and request[0] in EXPIRING):
-                    self._want(keys)
+                    self._want(keys, self._batch_at)
 
     def _take_one(self, finder: KeyFinder, offset: int, words: list[bytes], units: list[Unit]) -> None:
         """Take a command, or add it to those that are to be applied. Raises PeerLostError, UnreachableError: then nothing was done."""
@@ -292,12 +297,13 @@ class IntoCluster:
         slots = {slot_of(key) for key in keys}
         if len(due) == len(keys) and is_copied and len(slots) == 1 and not reads_others:
             return slots.pop()
-        self._want(due)
+        self._want(due, self._batch_at)
         return None
 
-    def _want(self, keys: Iterable[bytes]) -> None:
+    def _want(self, keys: Iterable[bytes], offset: int) -> None:
+        """Have keys copied; `offset` never decreases, so the oldest wish is always the first."""
         for key in keys:
-            self._wanted.setdefault(key, self._stream.offset)
+            self._wanted.setdefault(key, offset)
 
     # --- Copies ------------------------------------------------------------------------------------------------------
 
@@ -326,7 +332,8 @@ class IntoCluster:
                 raise
             if keys is None:
                 self._scan, self._scanned_at = None, self._stream.offset
-            self._want(key for key in keys or () if slot_of(key) in self._copying and key not in self._copies)
+            missing = (key for key in keys or () if slot_of(key) in self._copying and key not in self._copies)
+            self._want(missing, self._stream.offset)
         batch = list(islice(self._wanted, self._at_once))
         if batch:
             self._copy(batch)

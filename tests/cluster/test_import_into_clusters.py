@@ -308,6 +308,21 @@ def test_a_link_that_breaks_among_commands_loses_none(new_node: NewNode, source:
     assert_same_data(source, nodes)
 
 
+def test_the_offset_is_that_of_the_oldest_change_that_is_still_to_be_copied(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client, Steps(source, nodes) as steps:
+        client.set("count", 1)
+        steps.follow()
+        client.mset({f"key:{at}": at for at in range(40)})  # in several slots: these keys are copied
+        goal = client.info("replication")["master_repl_offset"]
+        client.mset({f"later:{at}": at for at in range(40)})
+        steps.following._at_once = 1
+        eventually(lambda: steps.following._step() or steps.following.last_offset() >= goal, DEADLINE_S, "the changes")
+        assert sum(node.must("DBSIZE").value for node in nodes) >= 41
+        steps.follow()
+    assert_same_data(source, nodes)
+
+
 def test_keys_go_to_a_slot_that_is_half_moved(new_node: NewNode, source: Server) -> None:
     nodes = start_cluster(new_node, ["streamd"] * 3)
     owner = nodes.owner_of(slot_of(b"orders"))
