@@ -15,7 +15,6 @@ from streamd.client.connection import Connection, Reply, dial
 from streamd.client.key_slots import SLOT_COUNT
 from streamd.client.place import Place
 from streamd.client.replies import as_text
-from streamd.client.shards import parse_shards
 from streamd.errors import StreamdError
 
 __all__ = [
@@ -190,19 +189,23 @@ def check_target(target: Peer, source: dict[str, str], *, replace: bool) -> dict
 
 
 def source_slots(source: Peer) -> frozenset[int]:
-    """The slots whose keys the source has: all, unless it is a node of a cluster."""
-    name, shards = source.ask([("CLUSTER", "MYID"), ("CLUSTER", "SHARDS")])
-    for reply in (name, shards):
-        if isinstance(reply, ServerError):
-            if reply.code == "ERR":  # no cluster, or one that is too old to be asked
-                return frozenset(range(SLOT_COUNT))
-            raise PeerLostError(f"{source}: {reply}")
+    """The slots whose keys the source has: all, unless it is a node of a cluster. Raises ImportFailedError."""
+    try:
+        lines = [line.split(" ") for line in as_text(source.call("CLUSTER", "NODES")).splitlines()]
+    except ServerError as error:
+        if error.code != "ERR":
+            raise PeerLostError(f"{source}: {error}") from None
+        if source.info().get("cluster_enabled") == "1":
+            raise ImportFailedError(f"{source} refuses CLUSTER NODES: {error}") from None
+        return frozenset(range(SLOT_COUNT))
+    itself = next(words for words in lines if "myself" in words[2].split(","))
+    owner = itself[0] if itself[3] == "-" else itself[3]
     return frozenset(
         slot
-        for shard in parse_shards(shards, source.place)
-        if any(node.id == as_text(name) for node in shard.nodes)
-        for first, last in shard.ranges
-        for slot in range(first, last + 1)
+        for words in lines
+        if words[0] == owner
+        for first, _, last in (run.partition("-") for run in words[8:] if not run.startswith("["))  # "[": it moves
+        for slot in range(int(first), int(last or first) + 1)
     )
 
 

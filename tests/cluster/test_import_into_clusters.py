@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.cluster.nodes import Nodes, start_cluster
+from support.cluster.nodes import Nodes, start_cluster, start_cluster_node
 from support.importing import Running, run_import, words_of
 from support.replicas.nodes import Node
 from support.servers import Server, eventually
@@ -20,7 +20,7 @@ from streamd.client.key_slots import SLOT_COUNT, slot_of
 from streamd.client.place import Place
 from streamd.importing.cluster_target import ClusterTarget
 from streamd.importing.into_cluster import IntoCluster
-from streamd.importing.peers import Peer
+from streamd.importing.peers import Peer, source_slots
 from streamd.importing.stream import Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
@@ -483,6 +483,27 @@ def test_nodes_of_a_cluster_go_into_another_one_by_one(new_node: NewNode, start:
         node.must("CLUSTER", "SETSLOT", "5", "NODE", sources.id_of(sources[1]))
     assert running.end() == 1
     assert "has other slots now" in running.said()
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_the_slots_of_a_source_are_those_of_its_primary(new_node: NewNode, kind: str) -> None:
+    nodes = start_cluster(new_node, [kind] * 2, [kind])
+    nodes[0].must("CLUSTER", "SETSLOT", "5", "MIGRATING", nodes.id_of(nodes[1]))
+    found = []
+    for node in nodes:
+        peer = Peer("source", Place(port=node.port))
+        found.append(source_slots(peer))
+        peer.close()
+    assert found[0] | found[1] == frozenset(range(SLOT_COUNT))
+    assert not found[0] & found[1]
+    assert nodes.replica_of(nodes[0]) is nodes[2]
+    assert found[2] == found[0]
+
+
+def test_a_node_that_does_not_tell_its_slots_is_refused(new_node: NewNode) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    member = start_cluster_node(new_node, "redis", rename_command='CLUSTER ""')
+    assert "refuses CLUSTER NODES" in run_import(member, nodes[0], status=1)
 
 
 def test_what_cannot_go_is_told(new_node: NewNode, source: Server, start: Callable[..., Running]) -> None:
