@@ -156,6 +156,46 @@ def test_one_that_both_tiers_have_deleted_is_dropped_when_its_turn_comes(stage: 
     assert id_at(7).encode() not in [each[0] for each in pending(stage)]
 
 
+def test_a_reader_of_memory_alone_overtakes_nothing(stage: Stage) -> None:
+    stage.prepare()
+    create(stage, "text")
+    taken = take(stage)
+    restart(stage)
+    assert stage.call("STREAMD.NOARCHIVE", "ON") == b"OK"
+    words = ("XREADGROUP", "GROUP", "g", "c", "STREAMS", KEY, ">")
+    assert stage.call(*words) is None
+    stage.call("XACK", KEY, "g", taken[0])
+    assert stage.call(*words) is None
+    assert stage.call("STREAMD.NOARCHIVE", "OFF") == b"OK"
+    assert [each[0] for each in stage.call(*words)[0][1]] == [id_at(7).encode()]
+
+
+@pytest.mark.parametrize("way", ["memory alone", "transaction"])
+def test_whoever_reads_no_archive_gets_the_turns_in_memory(stage: Stage, way: str) -> None:
+    for at, key in enumerate("aab"):
+        stage.call("XADD", KEY, f"{FIRST_MS}-{at}", "key", key)
+    stage.archived()
+    stage.call("XADD", KEY, f"{FIRST_MS}-3", "key", "b")
+    stage.call("XGROUP", "CREATE", KEY, "g", "0")
+    stage.call("STREAMD.GROUP", "SET", KEY, "g", "KEYED", "key")
+    words = ("XREADGROUP", "GROUP", "g", "c", "STREAMS", KEY, ">")
+
+    def ids(found: Any) -> list[bytes]:
+        return [each[0] for each in found[0][1]] if found else []
+
+    assert ids(stage.call(*words)) == [b"%d-0" % FIRST_MS, b"%d-2" % FIRST_MS]
+    stage.call("XACK", KEY, "g", f"{FIRST_MS}-0", f"{FIRST_MS}-2")  # next: an archived one, one in memory
+    if way == "transaction":
+        stage.call("MULTI")
+        stage.call(*words)
+        assert ids(stage.call("EXEC")[0]) == [b"%d-3" % FIRST_MS]
+    else:
+        stage.call("STREAMD.NOARCHIVE", "ON")
+        assert ids(stage.call(*words)) == [b"%d-3" % FIRST_MS]
+        stage.call("STREAMD.NOARCHIVE", "OFF")
+    assert ids(stage.call(*words)) == [b"%d-1" % FIRST_MS]
+
+
 def test_a_transaction_gets_an_error_instead_of_another_order(stage: Stage) -> None:
     stage.prepare()
     create(stage, "text")

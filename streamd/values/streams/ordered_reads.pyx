@@ -23,12 +23,13 @@ from streamd.engine.ids cimport StreamID, id_cmp, id_increment, make_id
 from streamd.values.streams.arguments cimport id_text, propagate_position, propagate_unowned
 from streamd.values.streams.delivery cimport Finder, advance, find_entry, finder_init
 from streamd.values.streams.group cimport Group
-from streamd.values.streams.key_order cimport KeyOrder, OrderedEntry, OrderedKey
+from streamd.values.streams.key_order cimport KeyOrder, OrderedKey
 from streamd.values.streams.pel cimport PelRecord, pel_find, pel_insert_unowned, pel_last
 from streamd.values.streams.ruled_group cimport RuledGroup, find_key, follow_order, is_passed_over
 from streamd.values.streams.stream cimport StreamCursor, cursor_next, cursor_seek
 from streamd.values.streams.tiered_groups cimport (
-    ARCHIVED, GONE, UNREAD, ArchivedPending, Whereabouts, archived_pending, find_archived_key, next_archived,
+    ARCHIVED, GONE, UNREAD, ArchivedPending, Whereabouts, archived_for_server, archived_pending, find_archived_key,
+    next_archived,
 )
 from streamd.values.streams.tiered_ranges cimport id_of
 
@@ -74,26 +75,31 @@ cdef PelRecord *next_passed_over(
 ) except? NULL:
     """The next entry that was passed over and may be delivered; NULL if there is none.
 
-    The finder is at it, or else it is one that was read. One that was deleted stops being pending.
+    The finder is at it, or else it is one that was read. One that was deleted stops being pending. For a reader of
+    memory alone, a key whose next entry is archived is skipped: another reader gets it.
     """
+    cdef bint reads = archived is not None and archived.is_read
     cdef Whereabouts place
-    cdef OrderedEntry *entry
+    cdef OrderedKey *key
     cdef StreamID id
     follow_order(ruled, ruled.order.field)
-    while True:
-        entry = ruled.order.first_in_turn()
-        if entry is NULL:
-            return NULL
-        id = entry.id
+    key = ruled.order.first_free
+    while key is not NULL:
+        id = key.first.id
         if find_entry(finder, ruled.stream, id):
             return pel_find(&ruled.group.pel, id)
         if id_cmp(id, ruled.archived) <= 0:
-            place = UNREAD if archived is None else archived.find(id)
+            if not reads:
+                key = key.next
+                continue
+            place = archived.find(id)
             if place == UNREAD:
                 return NULL             # one whose turn came after the others were read
             if place == ARCHIVED:
                 return pel_find(&ruled.group.pel, id)
         drop(ctx, ruled, id)
+        key = ruled.order.first_free
+    return NULL
 
 
 cdef int drop(Context ctx, RuledGroup ruled, StreamID id) except -1:
@@ -141,13 +147,14 @@ cdef bint ask_keys(Context ctx, list args, RuledGroup ruled, Py_ssize_t place) e
     cdef KeyOrder order = ruled.order
     cdef ArchivedPending archived
     while order.unread:
-        archived = archived_pending(ctx, ruled.key, ruled.stream)
         if ctx.in_transaction:
             raise CommandError(
                 f"ARCHIVE Group {printable(ruled.group.name)} is ordered by key, and pending entries of "
                 f"{printable(ruled.key)} are archived, which transactions and scripts cannot read: use XREADGROUP alone"
             )
-        if archived is None or not archived.is_read:
+        # Also for a client that reads memory alone: what is in flight blocks its key, wherever it is.
+        archived = archived_for_server(ctx, ruled.key, ruled.stream)
+        if archived is None:
             return True
         some = list(islice(order.unread, AT_A_TIME))
         for number in some:

@@ -48,7 +48,7 @@ cdef class ArchivedPending:
 cdef ArchivedPending archived_pending(Context ctx, bytes key, Stream stream)
     # None: no group reads the archive, or nothing was ever removed.
 cdef ArchivedPending archived_for_server(Context ctx, bytes key, Stream stream)
-    # The same where no client waits: what is added will be read.
+    # The same where what is added will be read, whoever asks.
 cdef bint is_maybe_archived(Context ctx, bytes key, Stream stream, StreamID id) except -1
     # Whether an entry is not in memory, and groups read the archive, which may have it.
 cdef int refuse_archived(Context ctx, bytes key, Stream stream, Group group) except -1
