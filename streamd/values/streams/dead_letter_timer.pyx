@@ -178,8 +178,8 @@ cdef class DeadLetters(Capability):
         """Read entries that are not in memory; they are moved when they have been read."""
         cdef ArchivedPending archived = find_archived(ctx, ruled, ids)
         wanted = archived.wanted(ctx, ruled.key, ruled.stream)
-        self.is_reading = True
         ctx.tiers.fetch(ctx.db, wanted, partial(self.has_read, place, ids))
+        self.is_reading = True              # not if that fails: nothing would take it back
         return 0
 
     def has_read(self, place, ids, fetched):
