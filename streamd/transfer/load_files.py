@@ -63,6 +63,9 @@ PREFIX = "streamd:load:"
 KEPT_MS = 7 * 86_400_000
 """How long these keys are kept after they were last set."""
 
+MOST_OPEN = 64
+"""How many connections to a cluster are kept at a time."""
+
 CHUNKS_AHEAD = 8
 """How many transactions are encoded before it is their turn."""
 
@@ -205,7 +208,7 @@ class FileLoad:
         self._number = number if settings.name is not None else 0
         self._name = self._load_name()
         # One transaction has the stream, the marker and the note: in a cluster they must be in the same slot. If there are several
-        # streams, each slot has a marker, and the note is in the slot of the name.
+        # streams, each hash tag has a marker, and the note is in the slot of the name.
         self._is_spread = self._into is None and bool(options.cluster_nodes)
         self._prefix = PREFIX if self._into is None else f"{PREFIX}{in_slot_of(self._into)}:"
         noted = f"{PREFIX}{{{tag_beside(stream_key(self._name))}}}:" if self._is_spread else self._prefix
@@ -501,12 +504,18 @@ class Spread:
     def __init__(self, open_one: Callable[[bytes], Marked]) -> None:
         self._open_one = open_one
         self._deliveries: dict[str, Marked] = {}
+        self._open: dict[str, Marked] = {}  # those with a connection, the one that was used last at the end
 
     def deliver(self, rows: BatchRows, start: int, stop: int) -> int:
         key = rows.key_of(start)
         tag = tag_beside(key)
         if tag not in self._deliveries:
             self._deliveries[tag] = self._open_one(key)
+        self._open.pop(tag, None)
+        self._open[tag] = self._deliveries[tag]
+        if len(self._open) > MOST_OPEN:
+            # It is opened again when it is needed; what is written is known by its marker.
+            self._open.pop(next(iter(self._open))).link.close()
         return self._deliveries[tag].deliver(rows, start, stop)
 
     @property

@@ -271,6 +271,20 @@ def test_rows_for_several_streams_are_loaded_once_however_often_the_load_is_kill
     assert numbers_of(client) == expected
 
 
+def test_many_streams_are_loaded_with_few_open_files(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"stream": "m{number % 150}", "n": {number}}}\n' for number in range(300)))
+    words = [sys.executable, "-m", "streamd", "load", "--url", url_of(streamd_cluster), str(path)]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 120; exec "$@"', "sh", *words],
+        env=python_environment(), capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    client = streamd_cluster.client(decode_responses=True)
+    for number in range(150):
+        assert [int(fields["n"]) for _, fields in client.xrange(f"m{number}")] == [number, number + 150]
+
+
 def test_a_load_that_fails_before_its_new_round_is_repeated(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = streamd_cluster.client(decode_responses=True)
     path = tmp_path / "rows.jsonl"

@@ -129,7 +129,7 @@ def _write_marked(
 def _write_spread(
     plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], marker_ttl_ms: int | None
 ) -> dict[bytes, int]:
-    """Write the rows of one slot of a cluster after the other, each with markers of its own, once the journal has agreed to all."""
+    """Write the rows of one hash tag after the other, each with markers of its own, once the journal has agreed to all."""
     options = plan.options
     ttl_ms = options.marker_ttl_ms if marker_ttl_ms is None else marker_ttl_ms
     own = options.beside(stream_key(task.query))
