@@ -52,6 +52,9 @@ MAX_COPIES = 10_000
 READING_OTHERS = frozenset({b"EVAL", b"EVALSHA", b"FCALL", b"SORT"})
 """Commands that may use keys which they do not name."""
 
+BETWEEN_DATABASES = frozenset({b"COPY", b"MOVE"})
+"""Commands that may change the database that is wanted while another one is selected."""
+
 NOTHING = frozenset({b"MULTI", b"EXEC", b"PING"})
 """Commands of the stream that change no data. Those of a transaction are applied one by one."""
 
@@ -281,21 +284,23 @@ class IntoCluster:
                 raise ImportFailedError(
                     f"{self._source} has had a change of database {self._selected}: a cluster has only one database"
                 )
+            if name in BETWEEN_DATABASES:
+                self._want(finder.find(words), self._batch_at)
         elif name == b"FLUSHDB":
             self._copy_again(self._slots)
         elif not (keys := finder.find(words)):
             self.left_out[name.decode("utf-8", "replace")] += 1
-        elif (slot := self._sort(keys, offset, reads_others=name in READING_OTHERS)) is not None:
+        elif (slot := self._sort(keys, offset, is_copied=name in READING_OTHERS or is_effect(words))) is not None:
             units.append((keys, (slot, words)))
 
-    def _sort(self, keys: list[bytes], offset: int, *, reads_others: bool) -> int | None:
+    def _sort(self, keys: list[bytes], offset: int, *, is_copied: bool) -> int | None:
         """The slot of a command that is to be applied; None: it is not, and keys that it changes after their copies are wanted."""
         due = [key for key in keys if self._copies.get(key, 0) < offset]
-        is_copied = all(
+        is_current = all(
             key not in self._wanted and (key in self._copies or slot_of(key) not in self._copying) for key in due
         )
         slots = {slot_of(key) for key in keys}
-        if len(due) == len(keys) and is_copied and len(slots) == 1 and not reads_others:
+        if len(due) == len(keys) and is_current and len(slots) == 1 and not is_copied:
             return slots.pop()
         self._want(due, self._batch_at)
         return None
@@ -381,6 +386,11 @@ class IntoCluster:
                 raise ImportFailedError(f"{self._target} does not accept the libraries of functions: {error}") from None
         else:
             self._functions_are_due = self._target.is_down
+
+
+def is_effect(words: list[bytes]) -> bool:
+    """Whether only a replica can apply it: a streamd marks claims of entries without an owner, or in an archive, by an idle time below 0."""
+    return words[0].upper() == b"XCLAIM" and words[4].startswith(b"-")
 
 
 def dump(key: bytes) -> Iterator[tuple[str | bytes, ...]]:

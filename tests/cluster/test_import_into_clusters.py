@@ -323,6 +323,38 @@ def test_the_offset_is_that_of_the_oldest_change_that_is_still_to_be_copied(new_
     assert_same_data(source, nodes)
 
 
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_keys_that_come_from_other_databases_arrive(new_node: NewNode, source: Server, kind: str) -> None:
+    nodes = start_cluster(new_node, [kind] * 3)
+    with client_of(source.port) as client, client_of(source.port, 5) as other, Steps(source, nodes, only=True) as steps:
+        client.mset({"copied": 1, "goes": 1})
+        steps.follow()
+        other.mset({"moved": 2, "origin": 2, "stays": 2})
+        other.move("moved", 0)
+        other.copy("origin", "copied", destination_db=0, replace=True)
+        client.move("goes", 5)
+        client.copy("copied", "away", destination_db=5)
+        steps.follow()
+    assert_same_data(source, nodes)
+
+
+@pytest.mark.parametrize("form", ["8.6", "8.8"])
+def test_pending_entries_without_a_consumer_arrive(new_node: NewNode, new_streamd: StartServer, form: str) -> None:
+    origin = new_streamd(rdb_form=form)
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(origin.port) as client, Steps(origin, nodes) as steps:
+        client.xadd("jobs", {"n": 1}, id="1-0")
+        client.xgroup_create("jobs", "workers", "0")
+        steps.follow()
+        client.xreadgroup("workers", "worker", {"jobs": ">"})
+        client.execute_command("XNACK", "jobs", "workers", "FAIL", "IDS", 1, "1-0")
+        steps.follow()
+        with client_of(nodes.owner_of(slot_of(b"jobs")).port) as owner:
+            for each in (client, owner):
+                assert each.xpending("jobs", "workers")["pending"] == 1
+                assert [found["name"] for found in each.xinfo_consumers("jobs", "workers")] == [b"worker"]
+
+
 def test_keys_go_to_a_slot_that_is_half_moved(new_node: NewNode, source: Server) -> None:
     nodes = start_cluster(new_node, ["streamd"] * 3)
     owner = nodes.owner_of(slot_of(b"orders"))
