@@ -19,8 +19,8 @@ from streamd.sockets.io_thread cimport (
 from streamd.sockets.plain cimport SocketTransport
 from streamd.sockets.poller cimport READABLE, WRITABLE, Crew, Poller, Watched
 from streamd.sockets.ring cimport (
-    Record, ring_doze, ring_end, ring_is_before, ring_next, ring_publish, ring_release, ring_rouse, ring_wake, sched_yield,
-    streamd_load,
+    Record, ring_doze, ring_end, ring_is_before, ring_next, ring_publish, ring_release, ring_rouse, ring_wake,
+    sched_yield, streamd_load,
 )
 
 __all__ = ["IoThreads", "ThreadTransport"]
@@ -114,7 +114,7 @@ cdef class IoThreads(Crew):
         cdef int i
         for i in range(self.count):
             thread = &self.threads[i]
-            end = ring_end(&thread.inward)      # what comes later is for the next turn: replies and timers wait for this one
+            end = ring_end(&thread.inward)      # what comes later is for the next turn: replies wait for this one
             while ring_is_before(&thread.inward, end):
                 record = ring_next(&thread.inward)
                 if record is NULL:
