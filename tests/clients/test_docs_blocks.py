@@ -42,6 +42,7 @@ ELSEWHERE = {
     ("README.md", "docker build -t streamd . && docker run -p 127.0.0.1:6379:6379 -v streamd:/data streamd --appendonly yes"): ENGINE,
     ("CONTRIBUTING.md", "./install -e '.[dev]'           # builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
     ("docs/architecture.md", "cli  embedded  shell  importing  watching  clustering  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
+    ("docs/architecture.md", "receives, sends, waits (epoll)                            parser, commands, replies, limits"): DRAWING,
     ("docs/architecture.md", "EventSet.handle ─▶ Client.received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
     ("docs/archive.md", "streamd archive run /var/lib/archive --pattern '*' --every 30s --keep 1d"): "a service that does not end; run by tests/clients/test_archive_service.py",
     ("docs/archive.md", "streamd archive run /var/lib/archive --pattern '*' --every 30s --metrics-file /var/lib/node_exporter/streamd_archive.prom"): "a service that does not end; run by tests/clients/test_archive_watched.py",
