@@ -134,7 +134,7 @@ class ClusterTarget:
         return found
 
     def send_again(self, request: Routed, reply: Reply) -> Reply:
-        """The reply of the node that an ASK names; the same reply if it is none."""
+        """The reply of the node that an ASK names, or this reply if it is not an ASK."""
         redirection = find_redirection(reply)
         if redirection is None or not redirection.is_ask:
             return reply

@@ -43,7 +43,7 @@ class Stream:
         self._acknowledged_at = 0.0
 
     def open(self) -> bool:
-        """Connect. False: what was missed cannot be had any more, and the stream begins anew. Raises UnreachableError, ServerError."""
+        """Connect. False: what was missed is no longer available, and the stream starts over. Raises UnreachableError, ServerError."""
         self.close()
         connection = self._connection = dial(self._place, timeout_s=TIMEOUT_S)
         connection.command("REPLCONF", "capa", "eof", "capa", "psync2")

@@ -59,7 +59,7 @@ class SessionOptions(NamedTuple):
     def parse(cls, words: list[bytes], own_slots: Sequence[SlotRange] | None = None) -> SessionOptions:
         """Read the arguments after START; CommandError. METRICS comes first, and accepts any words within its count.
 
-        own_slots  those of this node of a cluster; None: it is none
+        own_slots  those of this node, or None outside a cluster
         """
         if len(words) < 2 or words[0].upper() != b"METRICS":
             raise CommandError("ERR METRICS parameter is required")
@@ -247,7 +247,7 @@ class HotKeys(Capability):
         self._never = self.slow_us
         self._end: asyncio.TimerHandle | None = None
         self.own_slots: Callable[[], Sequence[SlotRange]] | None = None
-        """The slots of this node of a cluster; None: it is none."""
+        """The slots of this node, or None outside a cluster."""
 
     def begin(self, options: SessionOptions, now_ms: int) -> None:
         """Start a session; the counts of the previous one are dropped."""

@@ -73,7 +73,7 @@ cdef bint has_turn(Context ctx, RuledGroup ruled, StreamID after, object part, A
 cdef PelRecord *next_passed_over(
     Context ctx, RuledGroup ruled, Finder *finder, ArchivedPending archived
 ) except? NULL:
-    """The next entry that was passed over and may be delivered; NULL if there is none.
+    """The next entry that was passed over and may now be delivered, or NULL.
 
     The finder is at it, or else it is one that was read. One that was deleted stops being pending. For a reader of
     memory alone, a key whose next entry is archived is skipped: another reader gets it.
