@@ -61,6 +61,16 @@ def test_sometimes():
     mark.write_text("x" * (runs + 1))
     assert runs % 3
 """
+FLAKY_IN_TWO_WAYS = """
+from pathlib import Path
+import pytest
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_flaky(protocol):
+    mark = Path(__file__).with_suffix(f".{protocol}")
+    if not mark.exists():
+        mark.touch()
+        raise AssertionError("a busy moment")
+"""
 FLAKY_IN_A_CLASS = """
 from pathlib import Path
 import pytest
@@ -120,6 +130,12 @@ def test_a_test_of_a_class_with_parameters_is_found_again(tmp_path: Path) -> Non
     status, said = judge(tmp_path, FLAKY_IN_A_CLASS)
     assert status == 0, said
     assert forgiven(tmp_path) == [["tests/test_toy0.py::TestInside::test_flaky[a b::c.d[e]]"]]
+
+
+def test_a_test_with_parameters_counts_once(tmp_path: Path) -> None:
+    status, said = judge(tmp_path, FLAKY_IN_TWO_WAYS, FLAKY_IN_TWO_WAYS, FLAKY)
+    assert status == 0, said
+    assert len(forgiven(tmp_path)[0]) == 5
 
 
 def test_a_crash_beside_a_flaky_test_is_red(tmp_path: Path) -> None:
