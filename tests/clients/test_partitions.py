@@ -121,11 +121,16 @@ class Readers:
         """Everything is handled, in order, and nobody else reads."""
         wanted = [list(range(1, number + 1)) for number in self.added]
         eventually(lambda: [self.handled(number) for number in range(COUNT)] == wanted, what="all handled, in order")
-        eventually(self.are_settled, what=f"{self.running} share the parts")
-        for stream, holder in zip(self.parts.streams, self.holders(), strict=True):
-            eventually(lambda stream=stream: self.client.xpending(stream, "billing")["pending"] == 0)
-            consumers = {each["name"] for each in self.client.xinfo_consumers(stream, "billing")}
-            assert consumers <= {holder}, "only the holder of the lease has read since then"
+        # A lease that expires on a slow machine moves its part at any time: all is looked at again until it holds at once.
+        eventually(
+            lambda: self.are_settled() and all(map(self.is_read_by_one, self.parts.streams, self.holders())),
+            what=f"{self.running} share the parts, and nobody else reads",
+        )
+
+    def is_read_by_one(self, stream: str, holder: str) -> bool:
+        """Whether only the holder of the lease has read since it got it, and everything is acknowledged."""
+        consumers = {each["name"] for each in self.client.xinfo_consumers(stream, "billing")}
+        return consumers <= {holder} and self.client.xpending(stream, "billing")["pending"] == 0
 
 
 @pytest.fixture
@@ -241,12 +246,11 @@ def test_a_handler_that_fails_ends_the_reader_and_the_next_one_handles_the_batch
         raise ValueError(f"cannot handle {batch.entries[0][0]}")
 
     with pytest.raises(ValueError, match="cannot handle 1-1"):
-        Reader(client, parts, "billing", fail).run()
+        Reader(client, parts, "billing", fail, lease_s=3600).run()
     assert client.xpending(parts.stream_of("customer-1"), "billing")["pending"] == 1
     got: list[Batch] = []
     with running(Reader(client, parts, "billing", got.append, consumer="next")) as reader:
-        # At once, not when a lease of ten seconds has expired.
-        eventually(lambda: got, timeout_s=5.0)
+        eventually(lambda: got, what="the part is free at once, not when a lease of an hour has expired")
         eventually(lambda: reader.held == {0, 1, 2, 3})
     assert [(batch.part, batch.stream, batch.entries) for batch in got] == [
         (parts.number_of("customer-1"), parts.stream_of("customer-1"), [("1-1", {"n": "1"})])
@@ -259,8 +263,7 @@ def test_readers_that_end_leave_nothing_behind_but_groups(client: Any) -> None:
     parts = Parts.open(client, "orders", 4)
     with running(Reader(client, parts, "billing", lambda batch: None)) as one:
         with running(Reader(client, parts, "billing", lambda batch: None, lease_s=1)) as other:
-            eventually(lambda: len(other.held) == 2)
-            assert not one.held & other.held
+            eventually(lambda: len(one.held) == len(other.held) == 2 and not one.held & other.held)
         assert other.held == frozenset()
     assert sorted(client.scan_iter()) == sorted([*parts.streams, "orders:parts"])
 
@@ -329,7 +332,10 @@ def test_shares_are_those_that_all_compute(streamd_cluster: EmbeddedCluster) -> 
     parts = Parts.open(client, "orders", COUNT)
     readers = [Reader(client, parts, "billing", lambda batch: None, lease_s=1) for _ in range(3)]
     with running(readers[0]), running(readers[1]), running(readers[2]):
-        eventually(lambda: [len(reader.held) for reader in readers] == [4, 4, 4])
-        names = client.zrange("orders:readers:billing", 0, -1)
-        assert {each for reader in readers for each in reader.held} == set(range(COUNT))
-        assert sorted(share(COUNT, names).values(), key=sorted) == sorted((r.held for r in readers), key=sorted)
+        eventually(lambda: held_as_computed(client, readers))
+
+
+def held_as_computed(client: Any, readers: list[Reader]) -> bool:
+    """Whether each reader holds what all compute from the names of those that live."""
+    names = client.zrange("orders:readers:billing", 0, -1)
+    return sorted(share(COUNT, names).values(), key=sorted) == sorted((each.held for each in readers), key=sorted)
