@@ -16,7 +16,8 @@ For each stream, under its lock, one step after the other; the next run recovers
     published   the open tables name the files
     trimming    the first part of what may be trimmed is trimmed
     trimmed     all of it is
-    merge ...   staged, verified, moving, moved, pending, committed, published: small files have been merged (see work.py)
+    merge ...   staged, verified, moving, moved, pending, committed, published: small files have been merged (see work.py;
+                in a service the first two are done by a thread, between rounds: background_merge.py)
     checkpoint pending, checkpointed, pruned   the manifests are summarized (see manifest.py)
     released    the lock is released
 
@@ -41,6 +42,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from streamd.archive.archive_errors import LockLostError, NoStreamsError
+from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.boundary import (
     Gap,
     check_incarnation,
@@ -160,6 +162,7 @@ class Archiver:
 
     archive_id  of the archive that must be there; None: it is made when it is missing. A service that has found it must not make another
                 one, at any moment, where a file system is not mounted any more
+    merges      of the service that this run is a round of; None: the run merges files itself
     """
 
     def __init__(
@@ -172,9 +175,11 @@ class Archiver:
         hook: Hook = no_hook,
         progress: Progress | None = None,
         archive_id: str | None = None,
+        merges: BackgroundMerges | None = None,
     ) -> None:
         self.layout = Layout(path)
         self.archive_id = archive_id
+        self.merges = merges
         self.options = dict(options)
         self.reads = self.control = ConnectionOptions.parse(options).live_only()
         self.settings = settings
@@ -302,6 +307,7 @@ class StreamRun(StreamWork):
         super().__init__(archiver.layout, archiver.disk, connection, lock, lock.run, archiver.hook, archiver.tables)
         self.archive_id = archiver.archive_id or self.archive_id
         self.settings = archiver.settings
+        self.merges = archiver.merges
         self.reads = archiver.reads.at(lock.stream)
         self.server_id = server_id
         self._progress = archiver.progress
@@ -334,9 +340,12 @@ class StreamRun(StreamWork):
         self.report.low = self.report.low or self.report.high
         self.hook("bounded")
         self.report.status = "archived" if self.report.files else "nothing"
-        if high < low:
-            return
-        self.archive_range(Bounds(state, low, high, first_above, next_id, found.gap or again.gap))
+        if low <= high:
+            self.archive_range(Bounds(state, low, high, first_above, next_id, found.gap or again.gap))
+        self.step("tidy")
+        if self.merge_in_turn():
+            self.remove_replaced(self.settings.trim_delay_ms)
+        self.checkpoint(self.settings.checkpoint_every)
 
     def step(self, name: str) -> None:
         self._progress(self.stream, name)
@@ -438,10 +447,24 @@ class StreamRun(StreamWork):
         self.trim()
         self.settle()
         self.hook("trimmed")
-        self.step("tidy")
-        if self.merge(self.settings.merge_files):
-            self.remove_replaced(self.settings.trim_delay_ms)
-        self.checkpoint(self.settings.checkpoint_every)
+
+    def merge_in_turn(self) -> bool:
+        """Merge small files; in a service, begin that, or commit what has been merged since. Return whether files were replaced."""
+        merges, at_least = self.merges, self.settings.merge_files
+        if merges is None:
+            return self.merge(at_least)
+        if (merge := merges.take(self.stream)) is not None:
+            try:
+                if merge.is_due(self.log, self.connection):
+                    self.replace_files(merge.rewrite, prefix="merge ")
+                    return True
+            finally:
+                merge.close()
+        if not merges.is_merging(self.stream) and (groups := self.groups_to_merge(at_least)):
+            merges.begin(
+                self.layout, self.connection.options, self.stream, f"{self.run_name}-merge", groups, self.disk, self.hook
+            )  # fmt: skip
+        return False
 
     def gap_in_copy(self, bounds: Bounds, files: Sequence[DatedFile], gone: int) -> Gap | None:
         now, first_above, next_id = find_state(self.connection, self.stream), bounds.first_above, bounds.next_id

@@ -1,6 +1,7 @@
 """The lock of a stream that is being archived, and everything that is done under it on the server.
 
     streamd:archive:lock:{<tag>}:<key>      string, expires: who archives this stream; set with NX
+    streamd:archive:merging:{<tag>}:<key>   string, expires: who merges its files in the background (see background_merge.py)
     streamd:archive:token:{<tag>}:<key>     string: a counter; each holder takes the next number, its fencing token
     streamd:archive:trimmed:{<tag>}:<key>   string: up to which ID archivers have trimmed, or are about to
     streamd:archive:leases:{<tag>}:<key>    string, expires: readers that prevent trimming (see leases.py)
@@ -36,7 +37,7 @@ from streamd.client.connection import Connection, connect
 from streamd.client.options import ConnectionOptions
 from streamd.errors import StreamdError
 
-__all__ = ["ArchiveLock", "holder_of", "trimmed_to", "used_tokens"]
+__all__ = ["ArchiveLock", "holder_of", "merging_run", "trimmed_to", "used_tokens"]
 
 POLL_S = 0.05
 
@@ -44,6 +45,12 @@ POLL_S = 0.05
 def holder_of(connection: Connection, stream: str) -> dict[str, Any] | None:
     """Who holds the lock of a stream: host, pid, run, archive; None when it is free."""
     return described(connection.command("GET", key_beside("lock", stream)))
+
+
+def merging_run(connection: Connection, stream: str) -> str | None:
+    """The run that merges files of a stream in the background; None: there is none, or its process has ended."""
+    holder = described(connection.command("GET", key_beside("merging", stream)))
+    return None if holder is None or is_dead(holder) else holder.get("run")
 
 
 def described(value: bytes | None) -> dict[str, Any] | None:
@@ -71,16 +78,19 @@ def used_tokens(connection: Connection, stream: str) -> int:
 class ArchiveLock:
     """The lock of one stream, held by one run. Made by `acquire`; a thread renews it until `release` or `stop_renewing`.
 
+    kind   "lock", or "merging" for that of a merge in the background
     token  the fencing token
     """
 
-    def __init__(self, connection: Connection, stream: str, run: str, archive: str, ttl_ms: int) -> None:
+    def __init__(
+        self, connection: Connection, stream: str, run: str, archive: str, ttl_ms: int, kind: str = "lock"
+    ) -> None:
         self.connection = connection
         self.stream = stream
         self.run = run
         self.ttl_ms = ttl_ms
         self.token = 0
-        self._key = key_beside("lock", stream)
+        self._key = key_beside(kind, stream)
         self._value = json.dumps(
             {"run": run, "host": host_identity(), "pid": os.getpid(), "archive": archive}, sort_keys=True
         ).encode()
@@ -98,13 +108,14 @@ class ArchiveLock:
         ttl_ms: int = 60_000,
         wait_ms: int = 0,
         ended: Collection[str] = (),
+        kind: str = "lock",
     ) -> ArchiveLock:
         """Acquire the lock. Raises LockedError if somebody else holds it and does not release it within `wait_ms`.
 
         A dead process of this machine is not waited for.
         ended  runs of this process that have ended without being able to release it
         """
-        lock = cls(connection, stream, run, archive, ttl_ms)
+        lock = cls(connection, stream, run, archive, ttl_ms, kind)
         deadline = time.monotonic() + wait_ms / 1000
         while connection.command("SET", lock._key, lock._value, "NX", "PX", ttl_ms) is None:
             value = connection.command("GET", lock._key)
@@ -123,8 +134,7 @@ class ArchiveLock:
     def _take_from_the_dead(self, value: bytes, ended: Collection[str]) -> bool:
         """Remove the lock of a process of this machine that is gone, or of a run that has ended; return whether that was done."""
         holder = described(value) or {}
-        is_dead = holder.get("host") == host_identity() and is_gone(holder.get("pid"))
-        if not is_dead and holder.get("run") not in ended:
+        if not is_dead(holder) and holder.get("run") not in ended:
             return False
         self.connection.command("WATCH", self._key)
         if self.connection.command("GET", self._key) != value:
@@ -223,6 +233,11 @@ def host_identity() -> str:
     with suppress(OSError):
         return f"{platform.node()}/{os.readlink('/proc/self/ns/pid')}"
     return platform.node()
+
+
+def is_dead(holder: dict[str, Any]) -> bool:
+    """Whether the process that holds a lock was one of this machine, and has ended."""
+    return holder.get("host") == host_identity() and is_gone(holder.get("pid"))
 
 
 def is_gone(pid: object) -> bool:

@@ -2,7 +2,7 @@
 
 A round is one run (archiver.py). What fails is reported and tried again in the next round; streams that are made meanwhile join there.
 A round ends at its next step when the service is to stop: the lock of the stream is released, and the next run, of this service or of
-another one, goes on where it ended, as after a kill. Two services share the streams by their locks: one leaves to the other what that
+another one, goes on where it ended, as after a kill. Small files are merged in the background, beside the rounds. Two services share the streams by their locks: one leaves to the other what that
 one is working on.
 """
 
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from streamd.archive.archive_errors import ArchiveError, NoStreamsError
 from streamd.archive.archiver import Archiver, ArchiveSettings
+from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
 from streamd.archive.run_report import Round, RunReport
@@ -69,16 +70,20 @@ class ArchiveService:
         self.after_round = after_round
         self.layout = Layout(path)
         self._archive_id: str | None = None  # of the archive that the first rounds have found or made
+        self._merges = BackgroundMerges()
         self._has_no_streams = False  # whether the last round found none
 
     def run(self) -> None:
         """Run rounds until a stop is requested. Raises what no later round can mend: OptionError, ArchiveError for the path."""
         due = time.monotonic()
-        while not self.stop.is_requested:
-            self.round()
-            # Rounds that were missed because one was long are not made up for.
-            due = max(due + self.every_s, time.monotonic())
-            self.stop.wait(due - time.monotonic())
+        try:
+            while not self.stop.is_requested:
+                self.round()
+                # Rounds that were missed because one was long are not made up for.
+                due = max(due + self.every_s, time.monotonic())
+                self.stop.wait(due - time.monotonic())
+        finally:
+            self._merges.close()
 
     def round(self) -> None:
         started = time.monotonic()
@@ -99,7 +104,7 @@ class ArchiveService:
         try:
             self.check_archive()
             report = Archiver(
-                self.path, self.options, self.settings, hook=self.step, archive_id=self._archive_id
+                self.path, self.options, self.settings, hook=self.step, archive_id=self._archive_id, merges=self._merges
             ).run()  # fmt: skip
         except OptionError:
             raise

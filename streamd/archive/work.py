@@ -3,7 +3,7 @@
     held(...)      the lock, for as long as a block runs
     StreamWork     the steps that runs (archiver.py) and deletions (delete.py) share
 
-Files are rewritten to merge them, since frequent runs leave many small ones, and to delete entries. A rewrite is
+Files are rewritten to merge them, since frequent runs leave many small ones, and to delete entries (rewriting.py). A rewrite is
 committed like everything else: new files are staged, compared with those that they replace, moved, and named by a
 manifest of kind "rewrite", by which the old ones stop counting at the same moment. The old ones remain for a while, for
 readers that have planned to read them. Open tables follow each manifest (see publishing.py).
@@ -15,37 +15,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamd.archive.archive_errors import ArchiveError, CorruptArchiveError, LockLostError, TableError, VerifyError
+from streamd.archive.archive_errors import ArchiveError, LockLostError, TableError
 from streamd.archive.layout import Layout, date_in
-from streamd.archive.lock import ArchiveLock
+from streamd.archive.lock import ArchiveLock, merging_run
 from streamd.archive.manifest import NOTHING, Excused, FileRecord, Manifest, Range
 from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.origin import manifest_key, manifests_note
-from streamd.archive.parquet import (
-    COLUMNS,
-    ROWS_PER_FILE,
-    DatedFile,
-    hash_of,
-    near,
-    placed,
-    read_rows,
-    without,
-    write_files,
-)
+from streamd.archive.parquet import ROWS_PER_FILE, DatedFile, near, placed
 from streamd.archive.publishing import Noted, OpenTables
+from streamd.archive.rewriting import Rewrite, no_rows
 from streamd.archive.same_stream import OwnStream, check_is_archived_stream, excuse, still_excused
 from streamd.archive.store import ObjectPath, Place
-from streamd.archive.verify import count_gone
 from streamd.client.client_errors import UnreachableError
 from streamd.client.connection import Connection, Features, connect, server_features, server_ms
 from streamd.client.options import ConnectionOptions
-from streamd.client.points import MAX_ID
 from streamd.disk import Disk
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["Hook", "StreamWork", "files_to_merge", "held", "no_hook"]
 
@@ -55,10 +41,6 @@ Hook = Callable[[str], None]
 
 def no_hook(step: str) -> None:
     """No hook: work that no test interrupts."""
-
-
-def no_rows(rows: int) -> None:
-    """For work whose progress nobody watches."""
 
 
 @contextmanager
@@ -153,8 +135,12 @@ class StreamWork:
         self.log.remove_pending(self.disk)
         self.log = ManifestLog.read(self.layout, self.stream)
         self.lock.raise_token(self.log.token)
+        merging = merging_run(
+            self.connection, self.stream
+        )  # asked now: whoever has made one of the folders had its lock before
         for folder in staging:
-            self.disk.remove_tree(folder)
+            if folder.name != merging:
+                self.disk.remove_tree(folder)
         unnamed = self.unnamed(lying)
         if unnamed and isinstance(self.layout.root, ObjectPath):
             self.fence()
@@ -285,24 +271,29 @@ class StreamWork:
         leave_out  ranges of IDs, ascending and disjoint
         prefix     put before the names of the steps that the hook is called with
         """
-        last, files = self.log.last, [file for group in groups for file in group]
-        if last is None or not files:
+        rewrite = Rewrite(
+            self.layout, groups, self.layout.staging(self.stream, self.run_name), prefix.strip(), self.disk,
+            leave_out=leave_out, progress=self.rewriting,
+        )  # fmt: skip
+        if not rewrite.files:
             return 0
-        staging = self.layout.staging(self.stream, self.run_name)
-        written: list[DatedFile] = []
-        for number, group in enumerate(groups):
-            self.check_bytes(group)
-            batches = without(self.counted(self.rows_of(group)), leave_out)
-            written += write_files(batches, staging, f"{prefix.strip()}-{number}", self.disk)
+        rewrite.write()
         self.hook(f"{prefix}staged")
-        self.compare(files, leave_out, [each.record for each in written])
+        rewrite.compare()
         self.hook(f"{prefix}verified")
         self.refresh()
-        records = self.move(written, prefix)
-        manifest = self.rewritten(last, records, [each.path for each in files])
+        return self.replace_files(rewrite, leave_out, prefix=prefix)
+
+    def replace_files(self, rewrite: Rewrite, leave_out: Sequence[Range] = (), *, prefix: str) -> int:
+        """Move what was rewritten into place, and commit that it replaces the old files, which still count."""
+        last = self.log.last
+        if last is None:
+            return 0
+        records = self.move(rewrite.written, prefix)
+        manifest = self.rewritten(last, records, [each.path for each in rewrite.files])
         manifest = replace(manifest, excused=(*self.still_excused(), *self.excuse(leave_out)))
         self.commit(manifest, prefix)
-        return sum(each.rows for each in files) - manifest.rows
+        return sum(each.rows for each in rewrite.files) - manifest.rows
 
     def rewritten(self, last: Manifest, files: Iterable[FileRecord] = (), replaced: Iterable[str] = ()) -> Manifest:
         """The next manifest, by which files replace others."""
@@ -344,37 +335,15 @@ class StreamWork:
         if (left := still_excused(self.connection, self.stream, asked)) != last.excused:
             self.commit(replace(self.rewritten(last), excused=left), prefix)
 
-    def check_bytes(self, files: Iterable[FileRecord]) -> None:
-        """Raise CorruptArchiveError for a file that differs from what was written."""
-        for file in files:
-            if file.sha256 and hash_of(self.layout.root / file.path) != file.sha256:
-                raise CorruptArchiveError(f"{file.path}: its bytes differ from those that were written")
-
-    def rows_of(self, files: Iterable[FileRecord], columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
-        """What files hold, in order."""
-        for file in files:
-            yield from read_rows(self.layout.root, file, 0, MAX_ID, columns)
-
-    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; calls `rewriting` with the rows of each."""
-        for batch in batches:
-            yield batch
-            self.rewriting(batch.num_rows)
-
-    def compare(self, old: Sequence[FileRecord], leave_out: Sequence[Range], new: Sequence[FileRecord]) -> None:
-        """Raise VerifyError unless new files hold what the old ones do, except what is left out: entry by entry."""
-        columns = ("id", "fields")
-        wanted = without(self.counted(self.rows_of(old, columns)), leave_out)
-        if count_gone(self.rows_of(new, columns), wanted, "in the files before"):
-            raise VerifyError("the rewritten files hold entries that the old ones do not")
-
     def merge(self, at_least: int) -> bool:
         """Merge small files of one date if there are enough of them; return whether there were."""
-        groups = files_to_merge(self.log.files, at_least, lambda file: date_in(file.path))
-        if not groups:
+        if not (groups := self.groups_to_merge(at_least)):
             return False
         self.rewrite(groups, prefix="merge ")
         return True
+
+    def groups_to_merge(self, at_least: int) -> list[list[FileRecord]]:
+        return files_to_merge(self.log.files, at_least, lambda file: date_in(file.path))
 
     # --- Checkpoints
 

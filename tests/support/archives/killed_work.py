@@ -19,7 +19,7 @@ from typing import Any
 
 from support.archives.runs import KEY, archive_once
 
-__all__ = ["delete_entries", "is_killed", "publish_tables", "run_once"]
+__all__ = ["delete_entries", "is_killed", "merge_beside_rounds", "publish_tables", "run_once"]
 
 LIBRARIES = ("pyiceberg.catalog.sql", "pyiceberg.table", "deltalake", "pyarrow.parquet")
 _CALL = re.compile(r"(?P<module>[\w.]+):(?P<path>[\w.]+)#(?P<number>\d+) (?P<when>before|after)")
@@ -82,6 +82,22 @@ def _end() -> None:
 def run_once(hook: Hook, path: str, options: Mapping[str, str]) -> None:
     report = archive_once(path, options, hook=hook, merge_files=2, checkpoint_every=2)
     assert report.is_success, report.to_json()
+
+
+def merge_beside_rounds(hook: Hook, path: str, options: Mapping[str, str]) -> None:
+    """Rounds of a service, until one of them has committed what was merged beside them."""
+    from streamd.archive.background_merge import BackgroundMerges
+
+    merges, steps = BackgroundMerges(), list[str]()
+
+    def noted(step: str) -> None:
+        steps.append(step)
+        hook(step)
+
+    while "merge published" not in steps:
+        report = archive_once(path, options, hook=noted, merges=merges, merge_files=2)
+        assert report.is_success, report.to_json()
+    merges.close()
 
 
 def delete_entries(hook: Hook, path: str, options: Mapping[str, str], ranges: list[tuple[int, int]]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import redis
 
 from streamd.archive.archiver import Archiver, ArchiveSettings, RunReport
+from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.full_history import plan_history, read_part
 from streamd.archive.open_format import TableConfig
 from streamd.client.archive_keys import key_beside
@@ -112,11 +113,12 @@ def archive_once(
     *,
     hook: Callable[[str], None] = lambda step: None,
     disk: Disk | None = None,
+    merges: BackgroundMerges | None = None,
     **changes: Any,
 ) -> RunReport:
-    """One run over the stream KEY."""
+    """One run over the stream KEY; a round of a service if its merges are given."""
     given = {"stream": KEY, **options}
-    return Archiver(str(path), given, now_settings(**changes), disk=disk, hook=hook).run()
+    return Archiver(str(path), given, now_settings(**changes), disk=disk, hook=hook, merges=merges).run()
 
 
 def rows_of_history(
