@@ -239,6 +239,17 @@ def test_giving_back_is_propagated_as_claims_of_nobody_to_older_readers() -> Non
     assert replica.db.peek(b"s").groups[b"g"].unowned() == [(3, 1)]
 
 
+def test_a_position_set_by_a_claim_that_only_finds_lost_entries_is_propagated() -> None:
+    twins = Twins()
+    for line in NACKED:
+        twins.do(line)
+    twins.do("XNACK s g SILENT IDS 1 2-1")
+    assert twins.do("XCLAIM s g a 1000000 2-1 LASTID 7-1") == [
+        b"XACK s g 2-1".split(), b"XGROUP SETID s g 7-1 ENTRIESREAD 2".split()
+    ]  # fmt: skip
+    twins.check()
+
+
 def test_each_entry_given_back_counts_as_a_change() -> None:
     load_all()
     ctx = make_context()

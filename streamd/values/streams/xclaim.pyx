@@ -123,7 +123,7 @@ def xclaim(Context ctx not None, list args not None):
     cdef int outcome
     cdef int64_t claimed = 0
     cdef size_t opened
-    cdef bint has_moved_on, is_new, is_suspect
+    cdef bint has_moved_on, is_new, is_suspect, is_unowned
     cdef bint is_alone = False
     cdef PelRecord *record
     cdef RuledGroup ruled
@@ -165,6 +165,7 @@ def xclaim(Context ctx not None, list args not None):
             is_alone or is_suspect and claimed or is_withheld(ctx, ruled, record, consumer, &rule)
         ):
             continue
+        is_unowned = record is not NULL and record.owner == NO_OWNER
         outcome = claim_and_propagate(
             ctx, <bytes>args[1], group, record, ids[i], <bytes>args[5 + i], find_entry(&finder, stream, ids[i]),
             consumer, &rule, archived
@@ -173,8 +174,8 @@ def xclaim(Context ctx not None, list args not None):
             claimed += 1
             is_alone = is_suspect
             write_claimed(reply, &finder, ids[i], just_id, archived)
-        if outcome != CLAIM_LEFT:
-            has_moved_on = False        # the ID is propagated with the claims
+        if outcome == CLAIM_MOVED or outcome != CLAIM_LEFT and not is_unowned:
+            has_moved_on = False        # the ID is propagated with the claim; of a lost entry without owner, an XACK is
     reply.close_array(opened, claimed)
     if ruled is not None:
         signal_room(ctx, <bytes>args[1])        # of consumers that had these entries
