@@ -5,7 +5,7 @@
     XINFO                 what only releases newer than 8.6 have: nacked-count of groups
                           idle, inactive, seen-time, active-time (kept when -1, "never"), delivery times in `pending`
     XPENDING              the idle time of each row
-    XREADGROUP ... CLAIM  the idle time of each claimed entry (new entries say 0 and keep it)
+    XREADGROUP ... CLAIM  the idle time of each claimed entry (new entries say 0, 0 and keep it)
     any reply             an entry ID made from the clock (`*`), recognised by its 13-digit milliseconds
     TTL, PTTL, EXPIRETIME, PEXPIRETIME, OBJECT IDLETIME, TIME, CLIENT ID
     HELLO                 the ID of the client, and the modules, which streamd has none of; inside EXEC too
@@ -125,7 +125,7 @@ def _mask_claimed(reply: Reply) -> Reply:
     if reply.kind not in NESTED:
         return reply
     elements = tuple(map(_mask_claimed, reply.value))
-    if len(elements) == 4 and [e.kind for e in elements[2:]] == [":", ":"] and elements[3].value > 0:
+    if len(elements) == 4 and [e.kind for e in elements[2:]] == [":", ":"] and any(e.value > 0 for e in elements[2:]):
         elements = (*elements[:2], _mask_time(elements[2]), elements[3])
     return Reply(reply.kind, elements)
 
