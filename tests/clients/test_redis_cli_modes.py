@@ -248,6 +248,7 @@ def test_slowlog_and_latency_are_shown(cli: Callable[..., str]) -> None:
         assert "command" in cli("LATENCY", "DOCTOR")
     finally:
         cli("CONFIG", "SET", "slowlog-log-slower-than", "10000", "latency-monitor-threshold", "0")
+        cli("LATENCY", "RESET")
 
 
 def test_lolwut_ends_with_the_version(cli: Callable[..., str]) -> None:

@@ -27,7 +27,12 @@ __all__ = ["OBSERVING", "Effect", "ServerObserver", "Told", "compare_told", "mas
 Effect = tuple[bytes, ...]
 Request = Sequence[bytes]
 
-OBSERVING = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-percentage": "0", "notify-keyspace-events": "Et$nm"}
+OBSERVING = {
+    "appendonly": "yes",
+    "appendfsync": "no",
+    "auto-aof-rewrite-percentage": "0",
+    "notify-keyspace-events": "Et$nm",
+}
 """The directives for a server to be observed."""
 
 CLOCK = re.compile(rb"1[678]\d{11}(-\d+)?")
