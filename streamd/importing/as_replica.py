@@ -151,6 +151,10 @@ class Replica:
         """The offset of the source's last change that the target has; after `end`."""
         return int(self.target.info()["second_repl_offset"]) - 1
 
+    def is_whole_since(self, moment: float) -> bool:
+        """Whether the target had everything up to its offset at a moment after this one, which each `state` reads anew."""
+        return True
+
     # --- Progress ------------------------------------------------------------------------------------------------------
 
     def state(self) -> State:

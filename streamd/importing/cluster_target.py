@@ -21,7 +21,7 @@ TIMEOUT_S = 5.0
 """How long a reply is waited for; a primary that does not answer in this time is asked again, or replaced by then."""
 
 TEMPORARY_CODES = frozenset(
-    {"ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNREACHABLE"}
+    ("ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNREACHABLE")
 )
 """Codes of error replies after which the same request can succeed later. UNREACHABLE is our own."""
 
@@ -36,6 +36,7 @@ class ClusterTarget:
 
     owners   the primary of each slot
     is_down  slots are not served, or their primary does not answer: `refresh` is to be called until that is over
+    lost     slots that may have lost acknowledged requests, and that `refresh` has not returned yet
     """
 
     def __init__(self, seed: Place) -> None:
@@ -44,7 +45,7 @@ class ClusterTarget:
         self._places: dict[Address, Place] = {address_of(seed): seed}  # all nodes that were ever seen
         self.owners: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
-        self._lost: set[int] = set()
+        self.lost: set[int] = set()
 
     def __str__(self) -> str:
         return f"The cluster of {self.seed}"
@@ -68,23 +69,21 @@ class ClusterTarget:
                 primary = address_of(shard.primary.place)
                 primaries.add(primary)
                 owners |= {slot: primary for first, last in shard.ranges for slot in range(first, last + 1)}
-        lost = self._lost | {slot for slot, owner in self.owners.items() if owner not in primaries}
+        lost = self.lost | {slot for slot, owner in self.owners.items() if owner not in primaries}
         for address in self._connections.keys() - primaries:
             self._connections.pop(address).close()
-        self.owners, self._lost = owners, set()
+        self.owners, self.lost = owners, lost
         for address in set(owners.values()) - self._connections.keys():
             try:
                 self._connections[address] = dial(self._places[address], timeout_s=TIMEOUT_S)
             except (UnreachableError, ServerError):
-                self._lost = lost  # its data are looked at once it serves
-                return set()
-        self._lost = lost
+                return set()  # its data are looked at once it serves
         states = self._ask_all(("CLUSTER", "INFO"))
         is_complete = len(owners) == SLOT_COUNT and set(owners.values()) <= self._connections.keys()
         if not is_complete or not all(isinstance(each, bytes) and b"cluster_state:ok" in each for each in states):
             return set()
         self.is_down = False
-        lost, self._lost = self._lost, set()
+        lost, self.lost = self.lost, set()
         return lost
 
     def _read_shards(self) -> list[Shard] | None:
@@ -108,7 +107,7 @@ class ClusterTarget:
         self.is_down = True
         if address in self._connections:
             self._connections.pop(address).close()
-            self._lost |= {slot for slot, owner in self.owners.items() if owner == address}
+            self.lost |= {slot for slot, owner in self.owners.items() if owner == address}
 
     # --- Requests ----------------------------------------------------------------------------------------------------
 
@@ -164,7 +163,12 @@ class ClusterTarget:
             while address in self._connections:
                 keys: list[bytes] = []
                 with self._losing(address):
-                    cursor, keys = self._connections[address].command("SCAN", cursor, "COUNT", 1000)
+                    try:
+                        cursor, keys = self._connections[address].command("SCAN", cursor, "COUNT", 1000)
+                    except ServerError as error:
+                        if error.code not in TEMPORARY_CODES:
+                            raise ImportFailedError(f"{self} refuses SCAN: {error}") from None
+                        self._lose(address)
                 yield keys
                 if cursor == b"0":
                     break

@@ -26,6 +26,7 @@ from itertools import islice
 
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.key_slots import slot_of
+from streamd.client.replies import as_text
 from streamd.importing.as_replica import State
 from streamd.importing.cluster_target import TEMPORARY_CODES, ClusterTarget, Routed
 from streamd.importing.copying import BATCH_BYTES, MAX_BATCH, MAX_PAYLOAD
@@ -43,7 +44,7 @@ ATTEMPT_EVERY_S = 0.2
 PATIENCE_S = 60.0
 """How long a cluster that does not serve all slots is waited for, and before the first copy is complete, a source."""
 
-EXPIRING = frozenset({b"PEXPIREAT", b"PERSIST"})
+EXPIRING = frozenset({"PEXPIREAT", "PERSIST"})
 """Commands whose reply 0 means that a key had expired here, though not at the source."""
 
 MAX_COPIES = 10_000
@@ -70,7 +71,6 @@ class IntoCluster:
     slots          those that the source has
     skip           keys of types that the cluster does not have are left out
     has_functions  the cluster gets the libraries of functions, too
-    was_linked     the cluster has had all data of the source
     has_replaced   keys have been written
     left_out       commands that could not be applied, because they have no keys, by name
     """
@@ -88,7 +88,6 @@ class IntoCluster:
         skip: bool,
         has_functions: bool,
     ) -> None:
-        self.was_linked = False
         self.has_replaced = False
         self.left_out: Counter[str] = Counter()
         self._source = Peer(source.role, source.place)  # of the thread
@@ -113,6 +112,8 @@ class IntoCluster:
         self._has_functions = has_functions
         self._functions_are_due = has_functions
         # What is reported.
+        self._has_been_linked = False  # the first copy is complete
+        self._whole_at = 0.0  # when a look at the primaries began that found all of them, with everything
         self._trouble = "connecting"
         self._troubled_since: float | None = None
         self._keys = 0
@@ -132,7 +133,22 @@ class IntoCluster:
         """How far it is. Raises ImportFailedError when it cannot succeed any more."""
         if self._failure is not None:
             raise self._failure
-        return State(self._trouble or "linked", self._keys, self._size, offset=self._applied)
+        return State(self._trouble or "linked", self._keys, self._size, offset=self.last_offset())
+
+    @property
+    def was_linked(self) -> bool:
+        """The cluster has had all data of the source, and as far as is known it has not lost any."""
+        return self._has_been_linked and not self._copying and not self._target.lost
+
+    def is_whole_since(self, moment: float) -> bool:
+        """Whether the cluster had everything up to `last_offset` when all primaries were looked at, after a moment.
+
+        False makes that happen soon. A primary that failed may not have been noticed before.
+        """
+        if self._whole_at < moment:
+            self._checked_at = 0.0
+            return False
+        return self.was_linked
 
     def end(self) -> None:
         """Stop. May be called again."""
@@ -145,8 +161,8 @@ class IntoCluster:
         return self._keys
 
     def last_offset(self) -> int:
-        """The offset up to which the cluster has everything."""
-        return self._applied
+        """The offset up to which the cluster has everything; 0 while it may have lost keys."""
+        return self._applied if self.was_linked else 0
 
     # --- The thread --------------------------------------------------------------------------------------------------
 
@@ -179,7 +195,7 @@ class IntoCluster:
                 self._copy_some()
         except (PeerLostError, UnreachableError) as error:
             self._stream.close()
-            self._wait_out("connecting", str(error), is_fatal=not self.was_linked)
+            self._wait_out("connecting", str(error), is_fatal=not self._has_been_linked)
             self._ends.wait(ATTEMPT_EVERY_S)
             return
         if self._target.is_down:
@@ -202,7 +218,7 @@ class IntoCluster:
             if applied < self._scanned_at:
                 return
             self._copying = frozenset()
-            self.was_linked = True
+            self._has_been_linked = True
         self._applied = applied
         if self._newest_copy <= offset:
             self._copies.clear()
@@ -237,12 +253,15 @@ class IntoCluster:
         if now < self._checked_at + (ATTEMPT_EVERY_S if self._target.is_down else CHECK_EVERY_S):
             return
         self._checked_at = now
+        self._whole_at = 0.0
         if source_slots(self._source) != self._slots:
             raise ImportFailedError(f"{self._source} has other slots now: import again with --replace")
         if lost := self._target.refresh() & self._slots:
             self._copy_again(lost)
             self._functions_are_due |= self._has_functions
         self._keys = self._target.keys()
+        if self.was_linked and not self._target.is_down:
+            self._whole_at = now
 
     # --- Commands ----------------------------------------------------------------------------------------------------
 
@@ -259,7 +278,7 @@ class IntoCluster:
         finally:
             replies = self._target.send([routed for _, routed in units])
             for (keys, (_, request)), reply in zip(units, replies, strict=True):
-                if isinstance(reply, ServerError) or (reply == 0 and request[0] in EXPIRING):
+                if isinstance(reply, ServerError) or (reply == 0 and as_text(request[0]).upper() in EXPIRING):
                     self._want(keys, self._batch_at)
 
     def _take_one(self, finder: KeyFinder, offset: int, words: list[bytes], units: list[Unit]) -> None:

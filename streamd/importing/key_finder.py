@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from streamd.client.client_errors import ServerError
 from streamd.client.replies import text_map
-from streamd.importing.peers import ImportFailedError, Peer
+from streamd.importing.cluster_target import TEMPORARY_CODES
+from streamd.importing.peers import ImportFailedError, Peer, PeerLostError
 
 __all__ = ["KeyFinder"]
 
@@ -40,16 +40,21 @@ class KeyFinder:
             self._add(each)
 
     def find(self, words: Words) -> list[bytes]:
-        """The keys of a command, each once; none of one that has none."""
+        """The keys of a command, each once; none of one that has none. Raises PeerLostError, ImportFailedError."""
         name = words[0].lower()
         if name not in self._rules and len(words) > 1:
             name += b"|" + words[1].lower()
         rules = self._rules.get(name, [])
         if rules is not None:
             return list(dict.fromkeys(key for rule in rules for key in rule.keys_of(words)))
-        with suppress(ServerError):
+        try:
             return list(dict.fromkeys(self._source.call("COMMAND", "GETKEYS", *words)))
-        return []
+        except ServerError as error:
+            if error.code == "ERR":  # "no key arguments", or what older releases say of a count of 0
+                return []
+            if error.code in TEMPORARY_CODES:
+                raise PeerLostError(f"{self._source}: {error}") from None
+            raise ImportFailedError(f"{self._source} refuses COMMAND GETKEYS: {error}") from None
 
 
 class Rule:

@@ -241,6 +241,8 @@ class _Import:
             self._catch_up(replica)
             state = replica.state()
             replica.end()
+            if not replica.was_linked:
+                raise ImportFailedError("Not all keys have been copied")
         except ImportStoppedError:
             raise ImportStoppedError(f"Stopped. {self._put_back(replica, is_paused=is_paused)}") from None
         except ImportFailedError as error:
@@ -253,6 +255,7 @@ class _Import:
     def _wait_until_linked(self, replica: Replica | IntoCluster) -> None:
         """Wait for the snapshot and for the changes that were made meanwhile."""
         goal: int | None = None
+        since = 0.0  # when it had everything
         while True:
             self._stop_if_told("")
             state = replica.state()
@@ -260,11 +263,13 @@ class _Import:
             text = ", ".join(filter(None, (keys, f"{size_text(state.received)} received")))
             if state.step == "linked":
                 if goal is None:
-                    goal = self.source.offset()
-                if state.offset >= goal:
+                    goal, since = self.source.offset(), time.monotonic()
+                if state.offset < goal:
+                    since = time.monotonic()
+                elif replica.is_whole_since(since):
                     self.screen.finish()
                     return
-                self.screen.progress("catching up", 0, 0, f"{goal - state.offset:,} bytes behind, {text}")
+                self.screen.progress("catching up", 0, 0, f"{max(goal - state.offset, 0):,} bytes behind, {text}")
             elif state.step in ("copying", "loading") and not state.size:
                 self.screen.progress(state.step, min(state.keys, self.expected), self.expected, text)
             else:
@@ -282,9 +287,8 @@ class _Import:
             with suppress(ImportFailedError):
                 behind = max(self.source.offset() - state.offset, 0)
             if state.step != "linked":
-                self.screen.line(
-                    f"the link is down ({state.step}); the target has everything up to offset {state.offset:,}"
-                )
+                has = f"everything up to offset {state.offset:,}" if replica.was_linked else "not all keys"
+                self.screen.line(f"the link is down ({state.step}); the target has {has}")
             elif behind is None:
                 self.screen.line("the source does not answer")
             else:
@@ -312,16 +316,20 @@ class _Import:
         if not (self.plan.follows or self.plan.pause_s):
             return
         asked = self.signals.times
-        since = time.monotonic()
+        since = even_since = time.monotonic()
         was_told = False
         while self.signals.times == asked:
             applied = replica.state().offset
             try:
                 missing = self.source.offset() - applied
                 reason = f"The target is {missing:,} bytes behind: stop the writers of the source (--pause-source does)"
+                if not replica.was_linked:
+                    reason = "The target does not have all keys"
             except ImportFailedError as error:
                 missing, reason = -1, str(error)
-            if missing == 0:
+            if missing:
+                even_since = time.monotonic()
+            elif replica.is_whole_since(even_since):
                 return
             if not was_told and (missing < 0 or time.monotonic() > since + PATIENCE_S):
                 self.screen.line(f"{reason}; or ask again to promote the target with what it has")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from streamd.client.key_slots import SLOT_COUNT, slot_of
 from streamd.client.place import Place
 from streamd.importing.cluster_target import ClusterTarget
 from streamd.importing.into_cluster import IntoCluster
-from streamd.importing.peers import Peer, source_slots
+from streamd.importing.peers import ImportFailedError, Peer, source_slots
 from streamd.importing.stream import Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
@@ -263,7 +264,11 @@ class Steps:
         """Step until the cluster has all that the source has now."""
         with client_of(self._source.port) as client:
             goal = client.info("replication")["master_repl_offset"]
-        eventually(lambda: self.following._step() or self.following.last_offset() >= goal, DEADLINE_S, "the changes")
+        self.until(lambda: self.following.was_linked and self.following.last_offset() >= goal, "the changes")
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Step until a condition holds."""
+        eventually(lambda: self.following._step() or condition(), DEADLINE_S, what)
 
 
 def test_commands_older_than_a_copy_are_passed_over(new_node: NewNode, source: Server) -> None:
@@ -317,7 +322,7 @@ def test_the_offset_is_that_of_the_oldest_change_that_is_still_to_be_copied(new_
         goal = client.info("replication")["master_repl_offset"]
         client.mset({f"later:{at}": at for at in range(40)})
         steps.following._at_once = 1
-        eventually(lambda: steps.following._step() or steps.following.last_offset() >= goal, DEADLINE_S, "the changes")
+        steps.until(lambda: steps.following.last_offset() >= goal, "the changes")
         assert sum(node.must("DBSIZE").value for node in nodes) >= 41
         steps.follow()
     assert_same_data(source, nodes)
@@ -353,6 +358,80 @@ def test_pending_entries_without_a_consumer_arrive(new_node: NewNode, new_stream
             for each in (client, owner):
                 assert each.xpending("jobs", "workers")["pending"] == 1
                 assert [found["name"] for found in each.xinfo_consumers("jobs", "workers")] == [b"worker"]
+
+
+def test_an_import_whose_target_may_have_lost_something_is_not_complete(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3, cluster_node_timeout="60000")
+    owner = nodes.owner_of(slot_of(b"orders"))
+    with client_of(source.port) as client, Steps(source, nodes) as steps:
+        following = steps.following
+        client.set("orders", 1)
+        steps.follow()
+        moment = time.monotonic()
+        assert not following.is_whole_since(moment)  # nobody has looked since then
+        steps.until(lambda: following.is_whole_since(moment), "a look at all primaries")
+        owner.kill()
+        owner.start()
+        moment = time.monotonic()
+        while not following.was_linked:
+            assert not following.is_whole_since(moment)
+            assert following.last_offset() == following.state().offset == 0
+            following._step()
+        steps.until(lambda: following.is_whole_since(moment), "the keys")
+        assert owner.must("GET", "orders").value == b"1"
+    assert_same_data(source, nodes)
+
+
+def test_commands_count_in_capitals_or_not(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    owner = nodes.owner_of(slot_of(b"orders"))
+    with client_of(source.port) as client, Steps(source, nodes) as steps:
+        for name in ("PERSIST", "persist"):
+            client.set("orders", name, px=10_000_000)
+            steps.follow()
+            owner.must("DEL", "orders")  # as if it had expired a little earlier
+            client.execute_command(name, "orders")
+            steps.follow()
+            assert owner.must("GET", "orders").value == name.encode()
+
+
+def test_a_command_whose_keys_are_not_told_ends_the_import(new_node: NewNode, source: Server) -> None:
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client, Steps(source, nodes) as steps:
+        client.rpush("list", 2, 1)
+        steps.follow()
+        client.execute_command("ACL", "SETUSER", "default", "-command|getkeys")
+        client.execute_command("SORT", "list", "STORE", "sorted")
+        with pytest.raises(ImportFailedError, match=r"refuses COMMAND GETKEYS: NOPERM"):
+            steps.follow()
+        client.execute_command("ACL", "SETUSER", "default", "+command|getkeys")
+        client.execute_command("SORT", "list", "STORE", "sorted")
+        steps.follow()
+    assert_same_data(source, nodes)
+
+
+def test_a_primary_that_loads_is_scanned_again(new_node: NewNode) -> None:
+    nodes = start_cluster(
+        new_node, ["redis"] * 3, enable_debug_command="yes", loading_process_events_interval_bytes="1024"
+    )
+    with redis.Redis(port=nodes[0].port, socket_timeout=DEADLINE_S) as client:
+        owned = [key for at in range(6000) if nodes.owner_of(slot_of(key := b"key:%d" % at)) is nodes[0]]
+        for key in owned:
+            client.set(key, "x" * 100)
+        target = ClusterTarget(Place(port=nodes[0].port))
+        eventually(lambda: target.refresh() or not target.is_down, DEADLINE_S, "the cluster")
+        client.config_set("key-load-delay", 2000)
+        reload = threading.Thread(target=lambda: client.execute_command("DEBUG", "RELOAD"))
+        reload.start()
+        eventually(lambda: "LOADING" in str(nodes[0].call("DBSIZE")), DEADLINE_S, "the load")
+        assert sum(map(len, target.scan())) < len(owned)
+        assert target.is_down
+        reload.join()
+        found: set[int] = set()
+        eventually(lambda: found.update(target.refresh()) or not target.is_down, DEADLINE_S, "the cluster")
+        assert slot_of(owned[0]) in found
+        assert sum(map(len, target.scan())) == len(owned)
+        target.close()
 
 
 def test_keys_go_to_a_slot_that_is_half_moved(new_node: NewNode, source: Server) -> None:
@@ -414,9 +493,9 @@ def test_what_a_failover_loses_is_copied_again(
         fill(client)
         eventually(lambda: f"{client.dbsize():,} keys" in running.said(), DEADLINE_S, "all keys")
     primary.kill()
+    running.press_enter()  # at once: what was acknowledged is in a replica, or is not
     replica.thaw()
     nodes.wait("the replica takes over")
-    running.press_enter()
     assert running.end() == 0, running.said()
     assert_same_data(source, nodes)
 
