@@ -21,7 +21,18 @@ TIMEOUT_S = 5.0
 """How long a reply is waited for; a primary that does not answer in this time is asked again, or replaced by then."""
 
 TEMPORARY_CODES = frozenset(
-    ("ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MOVED", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNREACHABLE")
+    (
+        "ASK",
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "MOVED",
+        "NOREPLICAS",
+        "READONLY",
+        "TRYAGAIN",
+        "UNREACHABLE",
+    )
 )
 """Codes of error replies after which the same request can succeed later. UNREACHABLE is our own."""
 
