@@ -170,8 +170,8 @@ class TierAnswers:
         rows = Rows(asked)
         low = asked.first
         if asked.ids is not None:
-            for each in self._pieces_with(layout, log, asked.ids):
-                rows.add(*each)
+            if any(rows.add(*each) for each in self._pieces_with(layout, log, asked.ids)) and rows.is_cut:
+                high = rows.last
             return rows.answer(log.boundary, limit_of(state), low, high)
         pieces = self._pieces(layout, log, asked.first, limit, is_reverse=asked.is_reverse)
         is_enough = any(rows.add(*each) for each in pieces) or rows.has_count
@@ -232,7 +232,7 @@ class TierAnswers:
 class Rows:
     """The rows of an answer, in the order of the walk, and spare ones, which are above them.
 
-    is_cut  a group asked for more than `max_bytes` allow
+    is_cut  more was asked for than `max_bytes` allow, and less will do
     """
 
     def __init__(self, asked: TierQuestion) -> None:
@@ -284,10 +284,11 @@ class Rows:
         That a group, or a consumer with what is pending for it, gets on, a single entry may be larger.
         """
         asked = self._asked
-        if asked.ahead and self._found.count:
+        may_be_cut = asked.ahead or asked.may_be_cut
+        if may_be_cut and self._found.count:
             self.is_cut = not self._has_all
             return True
-        if asked.ahead or (asked.ids is not None and len(asked.ids) == 1):
+        if may_be_cut or (asked.ids is not None and len(asked.ids) == 1):
             return False
         raise TooLargeError(
             f"the archived part of the reply is larger than stream-archive-max-reply ({asked.max_bytes} bytes); use COUNT"

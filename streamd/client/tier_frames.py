@@ -63,7 +63,8 @@ class TierQuestion:
     enough       of these entries so many bytes are enough, whatever `count` is; 0: they are not
     ahead        so many bytes are wanted, even if these are more than `count` entries; 0: they are not. Then `left` is, too
     ids          only these entries, in order; None: all
-    max_bytes    of the reply; a longer one is an error, or, with `ahead`, cut
+    may_be_cut   the first ones of `ids` will do
+    max_bytes    of the reply; a longer one is an error, or, with `ahead` or `may_be_cut`, cut
     """
 
     key: bytes
@@ -77,6 +78,7 @@ class TierQuestion:
     enough: int = 0
     ahead: int = 0
     ids: tuple[int, ...] | None = None
+    may_be_cut: bool = False
     max_bytes: int = 0
 
     def to_bytes(self) -> bytes:

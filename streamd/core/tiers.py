@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from streamd.core.context import Context
     from streamd.keyspace.database import Database
 
-__all__ = ["Fetched", "TierPart", "TierRange", "Tiers"]
+__all__ = ["MAX_ID", "Fetched", "TierPart", "TierRange", "Tiers"]
+
+MAX_ID = (1 << 128) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,7 @@ class TierRange:
     enough      so many bytes are enough, whatever `count` is; 0: they are not
     group       that reads the range: its consumers share what is read; None: nobody does
     ids         only these entries; None: all
+    may_be_cut  the first ones of them will do, if together they are too long for a reply
     """
 
     key: bytes
@@ -44,6 +47,7 @@ class TierRange:
     enough: int = 0
     group: bytes | None = None
     ids: tuple[int, ...] | None = None
+    may_be_cut: bool = False
 
     @property
     def limit(self) -> int:
@@ -57,6 +61,7 @@ class TierPart:
     border       the entries at or below this ID come from here, those above it from memory
     boundary     up to which ID the stream is archived
     left         archived entries above the last of `entries`; only for a group
+    unread       nothing is known of what is above this ID, of the entries that were asked for by their IDs
     entries      of which those from `start` to `stop` are at or above `first` and not above the border
     """
 
@@ -69,10 +74,12 @@ class TierPart:
         is_reverse: bool,
         boundary: int = 0,
         left: int = 0,
+        unread: int = MAX_ID,
     ) -> None:
         self.border = border
         self.boundary = boundary
         self.left = left
+        self.unread = unread
         self.is_reverse = is_reverse
         self.entries = entries
         places = range(entries.count)

@@ -28,7 +28,7 @@ from streamd.client.tier_frames import TierAnswer, TierQuestion
 from streamd.core.client import Client
 from streamd.core.context import BlockRequest, Context
 from streamd.core.host import Host
-from streamd.core.tiers import Fetched, TierPart, TierRange, Tiers
+from streamd.core.tiers import MAX_ID, Fetched, TierPart, TierRange, Tiers
 from streamd.errors import CommandError
 from streamd.keyspace.database import Database
 from streamd.printable import key_in_one_line
@@ -37,8 +37,6 @@ from streamd.tiered.readers import Question, Readers
 __all__ = ["ArchivedEntries"]
 
 ATTEMPTS = 10
-
-MAX_ID = (1 << 128) - 1
 
 AHEAD_BYTES = 1 << 20
 """What is read for a group at a time, if its consumers ask for less: they share it."""
@@ -231,6 +229,7 @@ class ArchivedEntries(Tiers):
                 enough=wanted.enough,
                 ahead=0 if wanted.group is None else min(AHEAD_BYTES, self.max_bytes // 2),
                 ids=wanted.ids,
+                may_be_cut=wanted.may_be_cut,
                 max_bytes=max(1, self.max_bytes - held_bytes),
             )
         )
@@ -314,9 +313,13 @@ def joined(now: TierRange, answer: TierAnswer, asked: Asked) -> TierPart | None:
     if now.live_limit > boundary and now.live_limit != answer.live_limit and boundary:
         return None
     border = min(now.limit, boundary)
-    part = TierPart(now.first, border, answer.entries, is_reverse=now.is_reverse, boundary=boundary, left=answer.left)
+    part = TierPart(
+        now.first, border, answer.entries, is_reverse=now.is_reverse, boundary=boundary, left=answer.left,
+        unread=answer.high if answer.is_cut else MAX_ID,
+    )  # fmt: skip
     if now.ids is not None:
-        return part if set(now.ids) <= set(asked.question.asked.ids or ()) else None
+        is_enough = set(now.ids) <= set(asked.question.asked.ids or ()) and now.first <= part.unread
+        return part if is_enough else None
     has_all = 0 < now.count <= part.count or 0 < now.enough <= part.size
     if answer.high < min(border, now.last):
         if (now.is_reverse or not has_all) and not (answer.is_cut and now.group is not None and part.count):

@@ -241,3 +241,26 @@ def test_many_of_one_key_in_front_are_passed_over_in_several_answers(stage: Stag
         assert sorted(each[0] for each in found[0][1]) == [f"{FIRST_MS + each}-0".encode() for each in (at, at + 50)], (
             at
         )
+
+
+@pytest.mark.parametrize("size", [300_000, 1_500_000])
+def test_after_a_restart_what_is_in_flight_may_be_larger_than_a_reply(stage: Stage, size: int) -> None:
+    stage.call("CONFIG", "SET", "stream-archive-max-reply", "1mb")
+    ids = [f"{FIRST_MS + at}-0".encode() for at in range(10)]
+    for at, entry_id in enumerate(ids):
+        stage.call("XADD", KEY, entry_id, "key", at // 2, "large", "x" * size)
+    stage.archived()
+    stage.call("XGROUP", "CREATE", KEY, "g", "0")
+    stage.call("STREAMD.GROUP", "SET", KEY, "g", "KEYED", "key")
+    read = ("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", KEY, ">")
+    taken = [stage.call(*read)[0][1][0][0] for _ in range(5)]
+    assert taken == ids[::2]
+    assert stage.call(*read) is None
+    restart(stage)
+    stage.call("CONFIG", "SET", "stream-archive-max-reply", "1mb")
+    assert stage.call(*read) is None
+    for before, after in zip(ids[::2], ids[1::2], strict=True):
+        stage.call("XACK", KEY, "g", before)
+        assert stage.call(*read)[0][1][0][0] == after
+    assert stage.call("XACK", KEY, "g", *ids[1::2]) == 5
+    assert stage.call(*read) is None

@@ -156,13 +156,15 @@ cdef bint ask_keys(Context ctx, list args, RuledGroup ruled, Py_ssize_t place) e
         archived = archived_for_server(ctx, ruled.key, ruled.stream)
         if archived is None:
             return True
+        archived.may_be_cut = True
         some = list(islice(order.unread, AT_A_TIME))
         for number in some:
             archived.add(ruled.stream, id_of(number))
         if not archived.ask(ctx, args, ruled.key, ruled.stream, place):
             return False
         for number in some:
-            learn_key(ctx, ruled, archived, number)
+            if number not in archived.ids or archived.find(id_of(number)) != UNREAD:
+                learn_key(ctx, ruled, archived, number)
     return True
 
 

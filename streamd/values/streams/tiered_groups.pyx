@@ -92,14 +92,14 @@ cdef class ArchivedPending:
         ids = tuple(sorted(self.ids))
         return TierRange(
             key, stream, ids[0], ids[len(ids) - 1], False, len(ids), number_of(removed.live),
-            number_of(removed.trimmed), ids=ids,
+            number_of(removed.trimmed), ids=ids, may_be_cut=self.may_be_cut,
         )
 
     cdef Whereabouts find(self, StreamID id) except *:
         if id_cmp(id, self.limit) > 0:
             return GONE
         number = number_of(id)
-        if number not in self.ids:
+        if number not in self.ids or number > self.part.unread:
             return UNREAD
         return ARCHIVED if self.part.find(number) >= 0 else GONE
 
