@@ -34,7 +34,7 @@ cdef class ArchivedPending:
     cdef StreamID limit             # the last ID at or below which entries may be archived
     cdef object part                # what was read; None: nothing
     cdef set ids                    # of those to be read, as numbers
-    cdef bint may_be_cut            # if all are too long for a reply, the first ones of them will do; the others are UNREAD
+    cdef bint may_be_cut            # if all are too long for a reply, the first ones will do; the others are UNREAD
     cdef bint is_read               # they are read before anything is replied
 
     cdef object wanted(self, Context ctx, bytes key, Stream stream)     # a TierRange of what was added
