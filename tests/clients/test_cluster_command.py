@@ -119,6 +119,17 @@ def slots_by_port(folder: Path) -> dict[int, str]:
     return {int(row.split()[0]): re.split(r"  +", row)[4] for row in rows if row[0].isdigit()}
 
 
+@contextlib.contextmanager
+def one_core() -> Iterator[int]:
+    """Let this process, and those that it starts, have one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield min(before)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 # --- The life of a cluster -------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +147,17 @@ def test_data_and_topology_survive_stop_and_start(folder: Path) -> None:
     assert [row.split()[-1] for row in run("status", "--dir", str(folder)).splitlines()] == [
         row.split()[-1] for row in before.splitlines()
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not bind processes to cores")
+def test_a_machine_with_one_core_has_several_nodes(folder: Path) -> None:
+    with one_core() as core:
+        port = start(folder, 3)
+        assert [os.sched_getaffinity(pid) for pid in processes_in(folder)] == [{core}] * 3
+        fill(port)
+        assert run("stop", "--dir", str(folder)) == "3 nodes stopped.\n"
+        run("start", "--dir", str(folder), "--detach")
+        check(port)
 
 
 def test_replicas_and_settings_are_those_asked_for(folder: Path) -> None:

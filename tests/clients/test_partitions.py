@@ -183,7 +183,7 @@ def test_one_that_was_stopped_gets_nothing_by_its_old_lease(is_async: bool, read
 
 
 def test_a_primary_fails_and_everything_is_handled_in_order() -> None:
-    settings = {"cluster_node_timeout": 1000, "repl_diskless_sync_delay": 0}
+    settings = {"cluster_node_timeout": 2000, "repl_diskless_sync_delay": 0}
     with streamd.embedded.start_cluster(nodes=6, replicas=1, own_process=True, **settings) as cluster:
         found = Readers(cluster)
         try:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -147,20 +148,25 @@ def test_a_stream_that_moves_while_it_is_read_is_read_once(streamd_cluster: Embe
     assert ids == [f"{n}-1" for n in range(1, ENTRIES + 1)]
 
 
-def test_slots_that_move_during_a_scan_hide_no_stream(streamd_cluster: EmbeddedCluster) -> None:
-    fill(streamd_cluster)
-    wanted = {f"s:{number}".encode() for number in range(STREAMS)}
-    target = [0]
+def mover(cluster: EmbeddedCluster) -> Callable[[], None]:
+    """What moves the slots of each of three primaries to the next one."""
+    turns = count(1)
 
     def move_all() -> None:
-        target[0] += 1
+        turn = next(turns)
         for first in (0, 5461, 10923):
             try:
-                move(streamd_cluster, first, first + 5460, (target[0] + first // 5461) % 3)
+                move(cluster, first, min(first + 5460, 16383), (turn + first // 5461) % 3)
             except redis.ResponseError:  # slots that it has already
                 continue
 
-    with in_background(move_all):
+    return move_all
+
+
+def test_slots_that_move_during_a_scan_hide_no_stream(streamd_cluster: EmbeddedCluster) -> None:
+    fill(streamd_cluster)
+    wanted = {f"s:{number}".encode() for number in range(STREAMS)}
+    with in_background(mover(streamd_cluster)):
         for _ in range(5):
             assert on_primaries(options_of(streamd_cluster), lambda each: scan(each, b"s:*")) == wanted
 
@@ -315,7 +321,7 @@ def test_files_are_all_checked_before_one_is_loaded(streamd_cluster: EmbeddedClu
 def test_a_primary_dies_while_its_stream_is_read_and_while_streams_are_found(
     streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path
 ) -> None:
-    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0)
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=2000, repl_diskless_sync_delay=0)
     client = fill(cluster)
     for node in cluster.nodes[:3]:
         wait_for_replicas(cluster, node.port)
@@ -336,11 +342,50 @@ def test_a_primary_dies_while_its_stream_is_read_and_while_streams_are_found(
     assert len(list((tmp_path / "files").glob("*.parquet"))) == STREAMS
 
 
+def use_every_tool(cluster: EmbeddedCluster, alive: int, folder: Path) -> None:
+    """Those that only read; all streams are as `fill` has left them. alive: a node that runs."""
+    url, ids = url_of(cluster, 0, 1, 2), [f"{n}-1" for n in range(1, ENTRIES + 1)]
+    for number in range(3):
+        lines = streamd("history", f"s:{number}", "--url", url, "--format", "json").splitlines()
+        assert [json.loads(line)["id"] for line in lines] == ids
+    out = folder / "report.json"
+    streamd("report", "s:1", "--url", url, "--out", str(out))
+    assert json.loads(out.read_text())["length"] == ENTRIES
+    streamd("export", "--url", url, "--pattern", "s:*", "--to", str(folder / "files"), "--replace")
+    assert len(list((folder / "files").glob("*.parquet"))) == STREAMS
+    node = f"127.0.0.1:{cluster.nodes[alive].port}"
+    done = subprocess.run(
+        [sys.executable, "-m", "streamd", "doctor", node, "--json"],
+        env=python_environment(), capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert (done.returncode in (0, 1, 3), done.stderr) == (True, "")
+    assert "findings" in json.loads(done.stdout)
+    assert streamd("cli", "-c", "-p", str(cluster.nodes[alive].port), "PING") == "PONG\n"
+
+
+def test_every_tool_while_slots_move(streamd_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    fill(streamd_cluster)
+    with in_background(mover(streamd_cluster)):
+        use_every_tool(streamd_cluster, 1, tmp_path)
+
+
+def test_every_tool_when_a_primary_dies(streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path) -> None:
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=2000, repl_diskless_sync_delay=0)
+    client = fill(cluster)
+    victim = next(node for node in cluster.nodes if node.port == client.get_node_from_key("s:1").port)
+    wait_for_replicas(cluster, victim.port)
+    victim.kill()
+    alive = next(at for at, node in enumerate(cluster.nodes) if node is not victim)
+    use_every_tool(cluster, alive, tmp_path)
+    tables = json.loads(streamd("top", f"127.0.0.1:{cluster.nodes[alive].port}", "--json", "--rows", "100"))
+    assert {each["stream"] for each in tables["streams"]} >= {f"s:{number}" for number in range(STREAMS)}
+
+
 def test_a_load_goes_on_when_its_stream_moves(
     streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path
 ) -> None:
     cluster = streamd_start_cluster(
-        nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0, min_replicas_to_write=1
+        nodes=6, replicas=1, cluster_node_timeout=2000, repl_diskless_sync_delay=0, min_replicas_to_write=1
     )
     client = cluster.client(decode_responses=True)
     rows = 60_000
@@ -437,7 +482,7 @@ def test_a_slot_moves_during_a_run(streamd_cluster: EmbeddedCluster, tmp_path: P
 def test_a_primary_dies_during_a_run(
     streamd_start_cluster: Callable[..., EmbeddedCluster], tmp_path: Path, step: str
 ) -> None:
-    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=1000, repl_diskless_sync_delay=0)
+    cluster = streamd_start_cluster(nodes=6, replicas=1, cluster_node_timeout=2000, repl_diskless_sync_delay=0)
     client, path = fill(cluster), tmp_path / "a"
     for number in range(STREAMS):
         client.xgroup_destroy(f"s:{number}", "g")
