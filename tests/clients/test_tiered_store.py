@@ -12,16 +12,16 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[archive]")
 pytest.importorskip("obstore", reason="object stores need streamd-server[store]")
 pytest.importorskip("moto", reason="the S3 server of tests is moto")
 
-from support.archives.object_stores import LocalStore, s3_store
+from support.archives.object_stores import SCHEMES, LocalStore, running_store
 from support.replicas.network import Network
 from support.tiers import ARCHIVED, KEY, UNCUT, Stage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[LocalStore]:
-    with s3_store() as found:
+@pytest.fixture(scope="module", params=SCHEMES)
+def emulator(request: pytest.FixtureRequest) -> Iterator[LocalStore]:
+    with running_store(request.param) as found:
         yield found
 
 
@@ -74,6 +74,8 @@ def test_a_store_that_is_down_is_an_error_and_the_next_read_works(
     stage.prepare()
     stage.assert_whole()
     network.lead("store", free_port())
+    network.cut([("clients", "store")])
+    network.heal(drop=True)  # connections that are open, too
     said = stage.error()
     assert said.startswith(f"ARCHIVE The archived part of {KEY} cannot be read: {stage.place}/archive.json: ")
     assert "\n" not in said
@@ -93,6 +95,7 @@ def test_a_store_that_is_silent_is_an_error_after_the_time_out(stage: Stage, net
     stage.assert_whole()
 
 
+@pytest.mark.parametrize("emulator", ["s3"], indirect=True)
 @pytest.mark.parametrize(
     ("place", "said"),
     [

@@ -518,6 +518,66 @@ def test_typed_tables_lie_in_the_store_too(
     assert list(files_below(root / "_tables")) == []
 
 
+@pytest.mark.filterwarnings("ignore")  # pyiceberg and deltalake warn
+def test_typed_tables_and_their_rejects_grow_in_the_store(
+    store: redis.Redis, source_options: Options, place: str, tmp_path: Path, emulator: LocalStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
+    deltalake = pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+    from pyiceberg.catalog import load_catalog
+
+    configure(emulator, monkeypatch)
+    given = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    forms = {
+        "iceberg": [word for name, value in given.items() for word in ("--property", f"{name}={value}")],
+        "delta": [],
+    }
+
+    def publish_all(schema: str, *, code: int = 0) -> list[str]:
+        publishing = ("archive", "publish", place, "--format")
+        done = [command(*publishing, form, *words, "--schema", schema, "--rejects") for form, words in forms.items()]
+        assert [each.exit_code for each in done] == [code] * 2, [each.output for each in done]
+        return [each.output for each in done]
+
+    def rows_of(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """What each reader finds, which must be the same."""
+        storage = {"allow_http": "true"}
+        found = [
+            load_catalog("streamd", **given, **emulator.file_io).load_table(name).scan().to_arrow(),
+            deltalake.DeltaTable(f"{place}/_tables/delta-{name}", storage_options=storage).to_pyarrow_table(),
+        ]
+        rows = [
+            sorted(zip(*(each.column(name).to_pylist() for name in ("id", *columns)), strict=True)) for each in found
+        ]
+        assert rows[0] == rows[1]
+        return [row[1:] for row in rows[0]]
+
+    def add(*entries: dict[str, str]) -> None:
+        for entry in entries:
+            store.xadd(KEY, entry)  # type: ignore[arg-type]
+        assert not archive_once(place, source_options, merge_files=2).streams[0].warnings
+
+    add({"n": "1"}, {"n": "70000", "x": "y"}, {"n": "seven"})
+    publish_all("n smallint")
+    add({"n": "2"}, {"n": "80000"})
+    rejects = "streamd.typed_rejects"
+    assert rows_of("streamd.typed", "n") == [(1,), (2,)]
+    assert rows_of(rejects, "reason", "entry") == [
+        ("field n is not of type int16: b'70000'", '{"n":"70000","x":"y"}'),
+        ("field n is not of type int16: b'seven'", '{"n":"seven"}'),
+        ("field n is not of type int16: b'80000'", '{"n":"80000"}'),
+    ]
+    publish_all("n int, x string")
+    assert rows_of("streamd.typed", "n", "x") == [(1, None), (70000, "y"), (2, None), (80000, None)]
+    assert rows_of(rejects, "reason") == [("field n is not of type int32: b'seven'",)]
+    add({"n": "90000"}, {"n": "nine"})
+    for output in publish_all("n smallint, x string", code=1):
+        assert output.startswith("Error: option schema: column n cannot become smallint: it is int")
+    assert rows_of("streamd.typed", "n") == [(1,), (70000,), (2,), (80000,), (90000,)]
+    assert [entry for (entry,) in rows_of(rejects, "entry")] == ['{"n":"seven"}', '{"n":"nine"}']
+
+
 @pytest.mark.parametrize("emulator", ["s3"], indirect=True)
 @pytest.mark.parametrize("step", ["staged", "committed", "published", "merge committed", "merge published"])
 def test_a_typed_table_in_the_store_is_brought_up_after_a_run_was_killed(
