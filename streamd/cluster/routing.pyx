@@ -118,6 +118,8 @@ cdef class Routing(Capability):
         if not self.is_up or self.states[slot] != OWNED:
             return False
         self.slot = slot
+        self.db.hinted = key
+        self.db.hinted_slot = slot
         return True
 
     cdef str find_redirection(self, Client client, Route route, list args, int flags):

@@ -12,6 +12,7 @@ cdef class Capability:
     cdef public long long slow_us         # commands that take at least this long are passed to `command_took`
 
     cpdef str find_refusal(self, Client client, Route route, list args)
+    cdef bint is_served(self, Route route, list args) noexcept
     cdef str find_redirection(self, Client client, Route route, list args, int flags)
     cpdef int command_took(self, Client client, Route route, list args, long long took_us) except -1
     cdef int show_request(self, Client client, list args) except -1

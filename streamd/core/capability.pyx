@@ -88,6 +88,10 @@ cdef class Capability:
         """The error with which a request is refused now, or None. Empty: no reply; the client is being closed."""
         return None
 
+    cdef bint is_served(self, Route route, list args) noexcept:
+        """Whether a request has one key, which is served here: then no redirection is looked for (`Dispatcher.router`)."""
+        return False
+
     cdef str find_redirection(self, Client client, Route route, list args, int flags):
         """The error that sends a client elsewhere for the keys of a request, or None (`Dispatcher.router`).
 

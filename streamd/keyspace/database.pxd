@@ -42,6 +42,8 @@ cdef class Database(Accesses):
     cdef KeyIndex *shards                 # [shard_count], owned, by the hash's upper bits, or by slot; NULL: none yet
     cdef Py_ssize_t shard_count
     cdef readonly bint by_slot            # a node of a cluster: a shard for each hash slot
+    cdef object hinted                    # a key whose slot is known already: that of the running request; None: none
+    cdef int hinted_slot                  # its slot
     cdef public bytearray shown           # by slot: not 0 where keys are shown to those who ask for any; None: all are
     cdef list chunks                      # the dense list of records, in lists of CHUNK
     cdef Py_ssize_t count                 # records

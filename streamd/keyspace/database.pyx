@@ -158,7 +158,12 @@ cdef class Database:
             return None
         hash = <uint32_t>PyObject_Hash(key)
         size = PyBytes_GET_SIZE(key)
-        number = slot_of_text(<unsigned char *>PyBytes_AS_STRING(key), size) if self.by_slot else shard_of(hash)
+        if not self.by_slot:
+            number = shard_of(hash)
+        elif <PyObject *>key == <PyObject *>self.hinted:
+            number = self.hinted_slot
+        else:
+            number = slot_of_text(<unsigned char *>PyBytes_AS_STRING(key), size)
         found = index_find(&self.shards[number], PyBytes_AS_STRING(key), size, hash)
         return None if found is NULL else <KeyRecord>found
 

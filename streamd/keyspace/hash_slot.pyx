@@ -19,28 +19,38 @@ __all__ = ["SLOTS", "slot_of", "tag_of"]
 globals()["SLOTS"] = SLOTS      # for Python; the enum is for compiled modules
 
 cdef uint16_t POLYNOMIAL = 0x1021
-cdef uint16_t[256] crc_table
+cdef uint16_t[4][256] crc_tables
 
 
-cdef void fill_table() noexcept:
-    """The CRC of each byte alone."""
-    cdef int byte, _bit
+cdef void fill_tables() noexcept:
+    """The CRC of each byte with 0 to 3 bytes of zeros behind it."""
+    cdef int byte, _bit, zeros
     cdef uint16_t crc
     for byte in range(256):
         crc = <uint16_t>(byte << 8)
         for _bit in range(8):
             crc = <uint16_t>((crc << 1) ^ POLYNOMIAL) if crc & 0x8000 else <uint16_t>(crc << 1)
-        crc_table[byte] = crc
+        crc_tables[0][byte] = crc
+    for zeros in range(1, 4):
+        for byte in range(256):
+            crc = crc_tables[zeros - 1][byte]
+            crc_tables[zeros][byte] = <uint16_t>(crc << 8) ^ crc_tables[0][crc >> 8]
 
 
-fill_table()
+fill_tables()
 
 
 cdef uint16_t crc16(const unsigned char *data, Py_ssize_t size) noexcept nogil:
     cdef unsigned int crc = 0       # the lower 16 bits of it
     cdef const unsigned char *end = data + size
+    while end - data >= 4:
+        crc = (
+            crc_tables[3][(crc >> 8 & 0xFF) ^ data[0]] ^ crc_tables[2][(crc & 0xFF) ^ data[1]]
+            ^ crc_tables[1][data[2]] ^ crc_tables[0][data[3]]
+        )
+        data += 4
     while data < end:
-        crc = (crc << 8) ^ crc_table[(crc >> 8 & 0xFF) ^ data[0]]
+        crc = (crc << 8) ^ crc_tables[0][(crc >> 8 & 0xFF) ^ data[0]]
         data += 1
     return <uint16_t>crc
 
