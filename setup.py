@@ -50,8 +50,8 @@ OPTIMIZATION = {
         "values.streams.xread", "values.strings.bits", "values.strings.hyperloglog",
     ),
     "-O2": (
-        "arrow.parse", "caching.tracking", "core.blocking", "core.client_line", "core.context", "core.effects", "core.info",
-        "core.route", "core.timeouts", "engine.glob", "heap", "keyspace.accesses", "keyspace.commands.statistics",
+        "arrow.parse", "caching.tracking", "cluster.routing", "core.blocking", "core.client_line", "core.context", "core.effects",
+        "core.info", "core.route", "core.timeouts", "engine.glob", "heap", "keyspace.accesses", "keyspace.commands.statistics",
         "keyspace.database", "keyspace.deadlines", "keyspace.hash_slot", "keyspace.key_record", "keyspace.timed_values",
         "keyspace.value_type", "observe.command_statistics", "persistence.aof.reader", "persistence.rdb.listpacks",
         "persistence.rdb.value_loader", "pubsub.hub", "pubsub.publish", "replication.apply", "replication.stream",

@@ -64,10 +64,12 @@ cdef class Routing(Capability):
 
         topology  has the texts of MOVED and ASK: `moved(slot, client)`, `ask(slot, client)`
         """
+        cdef Plan plan
         self.topology = topology
         self.db = self.dispatcher.databases[0]
         routes = self.dispatcher.routes.by_full_name
         self.plans = [self.plan_of(route) for route in routes.values()]
+        self.places = b"".join([b"\0" if plan is None else b"%c" % plan.only for plan in self.plans])
         self.server_bits = CLUSTERED
         self.dispatcher.router = self
         self.dispatcher.change_state(CLUSTERED, True)
@@ -104,16 +106,12 @@ cdef class Routing(Capability):
 
     cdef bint is_served(self, Route route, list args) noexcept:
         """Whether a request has one key, of a slot that is owned and not being moved: most requests. Notes the slot."""
-        cdef object found = <object>PyList_GET_ITEM(self.plans, route.index)
-        cdef Plan plan
+        cdef unsigned char place = (<unsigned char *>PyBytes_AS_STRING(self.places))[route.index]
         cdef object key
         cdef int slot
-        if found is None:
+        if not place or place >= PyList_GET_SIZE(args):
             return False
-        plan = <Plan>found
-        if not plan.only or plan.only >= PyList_GET_SIZE(args):
-            return False
-        key = <object>PyList_GET_ITEM(args, plan.only)
+        key = <object>PyList_GET_ITEM(args, place)
         slot = slot_of_text(<const unsigned char *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
         if not self.is_up or self.states[slot] != OWNED:
             return False
