@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from io import FileIO
@@ -23,16 +22,12 @@ from streamd.persistence.aof.load import LoadOptions, LoadRdb
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.persistence.rdb.read import RdbReader
-from streamd.serve.families import FAMILIES
-from streamd.values import VALUE_TYPES
+from streamd.serve.families import load_all
 from streamd.values.streams.stream import Stream
 
 from ..commands.handler import HandlerContext, make_context, run
 
-for family in [f"streamd.{each}" for each in FAMILIES if each.startswith("data.")]:
-    importlib.import_module(family)  # importing them registers their handlers
-for family in [each for value_type in VALUE_TYPES for each in value_type.families]:
-    importlib.import_module(family)
+load_all()  # registers the handlers
 
 __all__ = ["FailingDisk", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
 
@@ -101,7 +96,7 @@ class Store:
 
     def state(self) -> list[dict[bytes, Any]]:
         return [
-            {record.key: (_value(record.value), record.expire_at_ms) for record in _records(db)}
+            {record.key: (_value(record.value), db.expiry(record.key)) for record in _records(db)}
             for db in self.databases
         ]
 
