@@ -197,6 +197,12 @@ class Histogram:
     def total(self) -> int:
         return sum(self.counts)
 
+    def add(self, other: Histogram) -> None:
+        """Count the times of another one too."""
+        for bucket, count in enumerate(other.counts):
+            if count:
+                self.counts[bucket] += count
+
     def percentile_us(self, share: float) -> float:
         """The time below which that share of all times lies, in microseconds."""
         left = share * self.total

@@ -1,4 +1,4 @@
-"""Hashes, lists, sets and sorted sets: CPU per request, clients that wait, bytes of memory, and files.
+"""Hashes, lists, sets and sorted sets: CPU per request, clients that wait, bytes of memory, files, and stalls.
 
     python -m benchmarks.types [--rounds N] [--only WORD] [--quick] [--servers NAMES]
 
@@ -11,18 +11,22 @@ keys have 10 bytes, and small sets of integers hold small ones. In a large hash,
 What a deleted key leaves is the same growth, after keys have been added and deleted again, one by one, in another order.
 
 A snapshot of hashes is made by Redis, and both load the same file; saving and loading are timed as by benchmarks.persistence.
+A stall is the longest PING of another client while one hash grows to five million fields; the cost of expiry to others is
+the 99th percentile of their PINGs while a million fields of a thousand hashes expire within a second, minus that of a second before.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.cases import SEED, Case, Sample, measure, measuring, remove, send_all
-from benchmarks.load import Requests, make_request
+from benchmarks.load import Histogram, Outcome, Requests, make_request, open_connections, run_loop
 from benchmarks.memory import settled_bytes
 from benchmarks.persistence import LOADED, maker_for, own_folder, said_seconds, workplace
 from benchmarks.persistence import start as start_over
@@ -42,11 +46,19 @@ SMALL_KEYS = 100_000
 MEASURED = 200_000
 """Elements of the large keys whose memory is measured."""
 DELETED = 1_000_000
-"""Keys that are added and deleted."""
 SAVED = 1_000_000
 """Hashes of ten fields in a snapshot."""
+GROWN = 5_000_000
+"""Fields of the hash whose growth is watched."""
+EXPIRING = 1000
+"""Hashes whose fields expire, and fields of each."""
+FIELDS_PER_REQUEST = 10
 CHUNK = 10_000
 """Requests that are prepared at a time."""
+PINGS = 1000
+"""PINGs between two looks at whether what is watched has ended."""
+PREPARED_S = 1.0
+"""The time before fields begin to expire during which others are measured."""
 
 Make = Callable[[random.Random], Iterable[bytes]]
 Ways = Callable[[int], list[str]]
@@ -247,6 +259,71 @@ def save_hashes(server: Server, scale: float) -> Sample:
     return sample
 
 
+# --- Others' requests --------------------------------------------------------------------------------------------------
+
+
+def pings_while(port: int, work: Callable[[], object]) -> Iterator[Outcome]:
+    """The times of a client that sends one PING after the other until the work has been done."""
+    ping = Requests([make_request("PING")])
+    with open_connections(port) as socks, ThreadPoolExecutor(1) as pool:
+        doing = pool.submit(work)
+        while not doing.done():
+            yield run_loop(socks, ping, PINGS, is_timed=True)
+        doing.result()
+
+
+def grow(server: Server, number: int) -> None:
+    """Add fields to one hash."""
+    for first in range(0, number, CHUNK * FIELDS_PER_REQUEST):
+        starts = range(first, min(first + CHUNK * FIELDS_PER_REQUEST, number), FIELDS_PER_REQUEST)
+        send_all(server, (
+            make_request("HSET", "grows", *(w for at in range(at, at + FIELDS_PER_REQUEST) for w in short_pair(at)))
+            for at in starts
+        ), depth=5)  # fmt: skip
+
+
+def stall_of_growth(server: Server, scale: float) -> Sample:
+    number = int(GROWN * scale)
+    longest_us = max(
+        outcome.times.percentile_us(1.0) for outcome in pings_while(server.port, partial(grow, server, number))
+    )
+    return Sample(number, figure=longest_us / 1000)
+
+
+def wait_for_expiry(server: Server) -> None:
+    """Wait until nothing is left of the hashes whose fields expire."""
+    while server.send("DBSIZE") != b":0\r\n":
+        time.sleep(0.05)
+
+
+def cost_of_expiry(server: Server, scale: float) -> Sample:
+    """The 99th percentile of PINGs while fields expire, minus that of those before, in ms."""
+    each = int(EXPIRING * scale)
+    fields = [f"f{at}" for at in range(each)]
+    send_all(
+        server, (make_request("HSET", f"hash:{key}", *(w for f in fields for w in (f, "v"))) for key in range(EXPIRING))
+    )
+    first_ms = int((time.time() + PREPARED_S + 5 + 30 * scale) * 1000)
+    moments = min(each, 100)
+    for key in range(EXPIRING):
+        send_all(server, (
+            make_request("HPEXPIREAT", f"hash:{key}", first_ms + at * 1000 // moments, "FIELDS", len(some), *some)
+            for at in range(moments) for some in (fields[at::moments],)
+        ))  # fmt: skip
+    ping = Requests([make_request("PING")])
+    quiet, busy = Histogram(), Histogram()
+    with open_connections(server.port) as socks:
+        while time.time() * 1000 < first_ms - 1000 * PREPARED_S:
+            run_loop(socks, ping, PINGS)
+        while time.time() * 1000 < first_ms:
+            quiet.add(run_loop(socks, ping, PINGS, is_timed=True).times)
+    if not quiet.total:
+        raise RuntimeError(f"fields of {server.name} began to expire before all of them were there")
+    for outcome in pings_while(server.port, partial(wait_for_expiry, server)):
+        busy.add(outcome.times)
+    return Sample(EXPIRING * each, figure=(busy.percentile_us(0.99) - quiet.percentile_us(0.99)) / 1000)
+
+
 # --- All ---------------------------------------------------------------------------------------------------------------
 
 HASH, LIST, SET, ZSET = ("HSET", pair), ("RPUSH", only), ("SADD", only), ("ZADD", scored)
@@ -291,6 +368,8 @@ CASES = [
     *(bytes_case(f"bytes left of a deleted {name}", deleted_keys(*kind)) for name, kind in (("hash", HASH), ("list", LIST))),
     Case("load 1M hashes of 10", load_hashes, 1.0, "seconds"),
     Case("save 1M hashes of 10", save_hashes, 1.0, "seconds"),
+    Case("longest PING while a hash grows to 5M fields", stall_of_growth, 1.0, "ms", is_alone=True),
+    Case("p99 of PINGs while 1M fields expire, over that before", cost_of_expiry, None, "ms", limit=2.0, is_alone=True, rounds=2),
 ]  # fmt: skip
 
 main = command(CASES, __doc__, "types")

@@ -31,6 +31,7 @@ from streamd.core.dispatch cimport CLUSTERED
 from streamd.core.key_plan cimport KeyRange, Plan
 from streamd.core.route cimport WRITE, Route
 from streamd.core.transaction cimport Transaction
+from streamd.keyspace.deadlines cimport is_due
 from streamd.keyspace.hash_slot cimport slot_of, slot_of_text
 from streamd.keyspace.key_record cimport KeyRecord
 
@@ -218,7 +219,7 @@ cdef class Routing(Capability):
         if self.states[slot] & (MIGRATING | IMPORTING) and not search.has_channels:
             self.db.now_ms = (self.dispatcher.ended_us + self.dispatcher.wall_offset_us) // 1000
             record = self.db.find_record(key)
-            if record is None or 0 <= record.expire_at_ms < self.db.now_ms:
+            if record is None or is_due(self.db, record, self.db.now_ms):
                 search.missing += 1
             else:
                 search.existing += 1

@@ -28,7 +28,7 @@ Caller: table.pyx.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from streamd.heap cimport block_size, free, malloc, realloc
+from streamd.heap cimport block_memory, block_size, free, malloc, realloc
 
 __all__ = []
 
@@ -65,7 +65,7 @@ cdef inline uint8_t *record_at(const Chunk *chunk, size_t number) noexcept nogil
 cdef inline void count_block(Arena *arena, void *block, int sign) noexcept nogil:
     """Count a block that is owned, or subtract one that is no longer."""
     if block is not NULL:
-        arena.held += <uint64_t>(<int64_t>sign * <int64_t>(block_size(block) + sizeof(size_t)))
+        arena.held += <uint64_t>(<int64_t>sign * <int64_t>(block_memory(block)))
 
 
 cdef inline void link(Arena *arena, uint32_t number) noexcept nogil:
@@ -480,7 +480,7 @@ cdef const char *arena_check(const Arena *arena) noexcept nogil:
         room *= 2
     held = room * sizeof(Chunk)
     if arena.heads is not NULL:
-        held += block_size(arena.heads) + sizeof(size_t)
+        held += block_memory(arena.heads)
     for number in range(1, arena.count):
         chunk = &arena.chunks[number]
         if chunk.base is NULL:
@@ -506,12 +506,12 @@ cdef const char *arena_check(const Arena *arena) noexcept nogil:
             return b"the lists are not those of the chunks with room"
         total += chunk.capacity * record_bytes(chunk)
         live += chunk.live * record_bytes(chunk)
-        held += block_size(chunk.base) + sizeof(size_t)
+        held += block_memory(chunk.base)
         draining += chunk.draining
         if chunk.units == 0:
             for hole in range(chunk.used):
                 if block_of(chunk, hole) is not NULL:
-                    held += block_size(block_of(chunk, hole)) + sizeof(size_t)
+                    held += block_memory(block_of(chunk, hole))
     number = arena.free_number
     while number:
         if arena.chunks[number].base is not NULL:

@@ -7,7 +7,7 @@ that one byte is enough: a count is raised with a probability that falls as it g
 
 from os import urandom
 
-from streamd.keyspace.key_record cimport ACCESS_FREQUENCY, ACCESS_TIME, NEW_USES, KeyRecord, minute_of
+from streamd.keyspace.key_record cimport ACCESS_FREQUENCY, ACCESS_TIME, NEW_USES, KeyRecord, minute_of, set_accessed
 
 
 cdef class Accesses(Deadlines):
@@ -42,7 +42,7 @@ cdef class Accesses(Deadlines):
         cdef int uses
         cdef double chance
         if self.access_mode == ACCESS_TIME:
-            record.accessed_ms = self.now_ms
+            set_accessed(record, self.now_ms)
         elif self.access_mode == ACCESS_FREQUENCY:
             uses = self.decayed_uses(record)
             if uses < 255:

@@ -108,7 +108,7 @@ cdef class Database(Accesses):
     cdef Py_ssize_t *sizes_of(self, int number) except NULL
     cdef KeyRecord add_typed(self, bytes key, object value, int number)
     cdef int overwrite(self, KeyRecord record, bytes key, object value, int number) except -1
-    cdef int place(self, bytes key, KeyRecord source, object value) except -1
+    cdef int place(self, bytes key, KeyRecord source, object value, long long expire_at_ms) except -1
     cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1
     cdef int expire(self, KeyRecord record) except -1
     cdef int note_own_expiry(self, bytes key) except -1

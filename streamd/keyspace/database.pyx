@@ -49,7 +49,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
-from streamd.keyspace.deadlines cimport Deadline
+from streamd.keyspace.deadlines cimport Deadline, expiry_of, is_due
 from streamd.keyspace.flushed cimport Detached
 from streamd.keyspace.hash_slot cimport SLOTS, slot_of_text
 from streamd.keyspace.key_index cimport (
@@ -58,7 +58,7 @@ from streamd.keyspace.key_index cimport (
 from streamd.keyspace.lazyfree import LazyFree
 from streamd.keyspace.key_record cimport (
     ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, KeyRecord, key_of, minute_of, new_record,
-    record_size,
+    put_value, record_size, set_accessed, value_of,
 )
 from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
@@ -208,7 +208,7 @@ cdef class Database:
         cdef KeyRecord record = self.find_record(key)
         if record is None:
             return None
-        if 0 <= record.expire_at_ms < self.now_ms and not self.keeps_expired:
+        if is_due(self, record, self.now_ms) and not self.keeps_expired:
             if not self.holds_expired:
                 self.expire(record)
             return None
@@ -283,12 +283,13 @@ cdef class Database:
         cdef int size_class = NO_SIZE
         cdef long long due
         cdef ValueType type = type_at(record.type_number)
-        cdef Py_ssize_t weight = type.weigh(record.value, &size_class)
+        cdef object value = value_of(record)
+        cdef Py_ssize_t weight = type.weigh(value, &size_class)
         if size_class != NO_SIZE:
             self.sizes_of(record.type_number)[size_class] += sign
         if type.is_timed:
-            due = type.due(record.value) if sign > 0 else -1
-            self.retime(None if due < 0 else key_of(record), <TimedValue?>record.value, due)
+            due = type.due(value) if sign > 0 else -1
+            self.retime(None if due < 0 else key_of(record), <TimedValue?>value, due)
         self.object_bytes += sign * (record_size(record) + weight)
         return 0
 
@@ -337,7 +338,7 @@ cdef class Database:
         self.take_out(record)
         self.expired_keys += 1
         self.signal_ready(key)
-        self.dispose(record.value, record.type_number)
+        self.dispose(value_of(record), record.type_number)
         self.listener.key_removed(self, key)
         self.touched(key)
         self.event(EVENT_EXPIRED, b"expired", key)
@@ -346,13 +347,12 @@ cdef class Database:
     cdef int overwrite(self, KeyRecord record, bytes key, object value, int number) except -1:
         """Put another value in place under a key; what belonged to the old value goes with it, the expiry stays."""
         cdef int old_number = record.type_number
-        old = record.value
+        old = value_of(record)
         self.weigh(record, -1)
-        record.value = value
-        record.type_number = <unsigned char>number
+        put_value(record, value, number)
         self.weigh(record, 1)
         record.hint = 0
-        record.accessed_ms = self.now_ms
+        set_accessed(record, self.now_ms)
         self.signal_ready(key)
         self.touched(key)
         if old is not value:
@@ -385,7 +385,7 @@ cdef class Database:
         """Note that a key is changed now, where changes make keys young; watchers are not notified."""
         cdef KeyRecord record = self.lookup(key)
         if record is not None:
-            record.accessed_ms = self.now_ms
+            set_accessed(record, self.now_ms)
 
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1:
         """Tell that a value has taken the place of another one."""
@@ -408,7 +408,7 @@ cdef class Database:
         if record is None:
             raise KeyError(key)
         if accessed_ms >= 0:
-            record.accessed_ms = accessed_ms
+            set_accessed(record, accessed_ms)
         if 0 <= uses <= 255:
             record.uses = <unsigned char>uses
             record.used_minute = minute_of(self.now_ms)
@@ -438,7 +438,7 @@ cdef class Database:
         self.hits += 1
         if self.touch_on_access:
             self.note_use(record)
-        return record.value
+        return value_of(record)
 
     cpdef object find_untouched(self, bytes key, bint tells=True):
         """As find, for commands that look at a key without using it: no access is noted.
@@ -452,7 +452,7 @@ cdef class Database:
                 self.event(EVENT_KEY_MISS, b"keymiss", key)
             return None
         self.hits += 1
-        return record.value
+        return value_of(record)
 
     cpdef bint touch(self, bytes key) except -1:
         """Make now the access time of a key, whatever `touch_on_access` says; False, and a miss, when it is missing."""
@@ -472,17 +472,17 @@ cdef class Database:
             return None
         if self.touch_on_access:
             self.note_use(record)
-        return record.value
+        return value_of(record)
 
     cpdef object peek(self, bytes key):
         """The value of a key, or None; nothing is counted and the access time stays."""
         cdef KeyRecord record = self.lookup(key)
-        return None if record is None else record.value
+        return None if record is None else value_of(record)
 
     cpdef bint is_overdue(self, bytes key) except -1:
         """Whether a key has expired but still exists because it was not accessed; it stays."""
         cdef KeyRecord record = self.find_record(key)
-        return record is not None and 0 <= record.expire_at_ms < self.now_ms
+        return record is not None and is_due(self, record, self.now_ms)
 
     cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
@@ -492,9 +492,8 @@ cdef class Database:
     cdef KeyRecord add_typed(self, bytes key, object value, int number):
         """As add, of the type with a number; the new record."""
         cdef KeyRecord record = new_record(key)
-        record.value = value
-        record.type_number = <unsigned char>number
-        record.accessed_ms = self.now_ms
+        put_value(record, value, number)
+        set_accessed(record, self.now_ms)
         self.insert(record)
         self.signal_ready(key)
         self.touched(key)
@@ -513,7 +512,7 @@ cdef class Database:
             return 0
         if record.deadline_at >= 0 and not keep_expiry:
             self.drop_deadline(record)
-        old = record.value
+        old = value_of(record)
         if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
             self.note_use(record)
         self.overwrite(record, key, value, number)
@@ -530,7 +529,7 @@ cdef class Database:
         self.take_out(record)
         self.signal_ready(key)
         self.touched(key)
-        self.dispose(record.value, record.type_number)
+        self.dispose(value_of(record), record.type_number)
         if tells:
             self.event(EVENT_GENERIC, b"del", key)
         return True
@@ -539,7 +538,7 @@ cdef class Database:
         """Remove a key to make room; `report_evicted` must follow."""
         self.take_out(record)
         self.evicted_keys += 1
-        self.dispose(record.value, record.type_number)
+        self.dispose(value_of(record), record.type_number)
         return 0
 
     cdef int report_evicted(self, bytes key) except -1:
@@ -563,23 +562,26 @@ cdef class Database:
 
     # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
 
-    cdef int place(self, bytes key, KeyRecord source, object value) except -1:
-        """Store `value` under `key` with type and expiry of `source`, whatever `key` held; it counts as new."""
+    cdef int place(self, bytes key, KeyRecord source, object value, long long expire_at_ms) except -1:
+        """Store `value`, of the type of `source`, under `key`, whatever `key` held; it counts as new.
+
+        expire_at_ms  Unix time in ms; -1: never
+        """
         cdef KeyRecord record = self.lookup(key)
         if record is None:
             record = new_record(key)
-            record.value = value
-            record.type_number = source.type_number
+            put_value(record, value, source.type_number)
             self.insert(record)
             self.signal_ready(key)
             self.touched(key)
         else:
             self.overwrite(record, key, value, source.type_number)
         self.event(EVENT_NEW, b"new", key)
-        record.accessed_ms, record.uses, record.used_minute = self.now_ms, NEW_USES, minute_of(self.now_ms)
+        set_accessed(record, self.now_ms)
+        record.uses, record.used_minute = NEW_USES, minute_of(self.now_ms)
         record.hint = <unsigned char>type_at(source.type_number).moved_hint(key_of(source), value, source.hint)
-        if source.expire_at_ms >= 0:
-            self.set_deadline(record, source.expire_at_ms)
+        if expire_at_ms >= 0:
+            self.set_deadline(record, expire_at_ms)
             self.note_own_expiry(key)
         elif record.deadline_at >= 0:
             self.drop_deadline(record)
@@ -587,13 +589,12 @@ cdef class Database:
 
     cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1:
         """Take a record out and store its value, and what is known of it, under `key` of `target`."""
-        cdef long long expire_at_ms = record.expire_at_ms
+        cdef long long expire_at_ms = expiry_of(self, record)
         cdef bytes old_key = key_of(record)
         self.take_out(record)
-        record.expire_at_ms = expire_at_ms
         self.signal_ready(old_key)
         self.touched(old_key)
-        target.place(key, record, record.value)
+        target.place(key, record, value_of(record), expire_at_ms)
         return True
 
     cpdef bint rename(self, bytes key, bytes new_key) except -1:
@@ -607,12 +608,12 @@ cdef class Database:
         if key == new_key:
             return True
         target = self.lookup(new_key)
-        old = None if target is None else target.value
+        old = None if target is None else value_of(target)
         self.relocate(record, self, new_key)
         self.event(EVENT_GENERIC, b"rename_from", key)
         self.event(EVENT_GENERIC, b"rename_to", new_key)
         if old is not None:
-            self.tell_overwritten(new_key, old, record.value)
+            self.tell_overwritten(new_key, old, value_of(record))
         return True
 
     cpdef bint move(self, bytes key, Database target) except -1:
@@ -639,9 +640,9 @@ cdef class Database:
         if record is None:
             return False
         replaced = target.lookup(new_key)
-        old = None if replaced is None else replaced.value
-        value = type_at(record.type_number).copy(record.value)
-        target.place(new_key, record, value)
+        old = None if replaced is None else value_of(replaced)
+        value = type_at(record.type_number).copy(value_of(record))
+        target.place(new_key, record, value, expiry_of(self, record))
         target.event(EVENT_GENERIC, b"copy_to", new_key)
         if old is not None:
             target.tell_overwritten(new_key, old, value)
@@ -652,7 +653,7 @@ cdef class Database:
     cpdef long long expiry(self, bytes key) except? -3:
         """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing."""
         cdef KeyRecord record = self.lookup(key)
-        return -2 if record is None else record.expire_at_ms
+        return -2 if record is None else expiry_of(self, record)
 
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1:
         """Let a key expire at a Unix time in ms (0 or later); False when it is missing."""
@@ -700,7 +701,7 @@ cdef class Database:
         cdef bytes key
         for key in list(self.own_expiries or ()):
             record = self.find_record(key)
-            if record is not None and record.deadline_at >= 0 and record.expire_at_ms >= self.now_ms:
+            if record is not None and record.deadline_at >= 0 and not is_due(self, record, self.now_ms):
                 continue
             self.own_expiries.discard(key)
             if record is not None and record.deadline_at >= 0:
@@ -766,7 +767,7 @@ cdef class Database:
         cdef list found = []
         for chunk in self.chunks:
             for record in <list>chunk:
-                if (record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms) and self.is_shown(record):
+                if not is_due(self, record, self.now_ms) and self.is_shown(record):
                     found.append(key_of(record))
         return found
 
@@ -783,7 +784,7 @@ cdef class Database:
             record = self.record_at(at)
             if not self.is_shown(record):
                 return self.random_shown()
-            if record.expire_at_ms < 0 or record.expire_at_ms >= self.now_ms:
+            if not is_due(self, record, self.now_ms):
                 return key_of(record)
             if not self.holds_expired:
                 self.expire(record)
@@ -824,7 +825,7 @@ cdef class Database:
             record = self.record_at(at)
             if not self.is_shown(record):
                 continue
-            if 0 <= record.expire_at_ms < self.now_ms:
+            if is_due(self, record, self.now_ms):
                 if self.holds_expired:
                     continue
                 self.expire(record)  # the record that takes its place has been visited, if it is another one
@@ -907,7 +908,7 @@ cdef class Database:
         size = record_size(record) + LOOKUP_BYTES
         if record.deadline_at >= 0:
             size += sizeof(Deadline)
-        return size + type_at(record.type_number).memory(record.value)
+        return size + type_at(record.type_number).memory(value_of(record))
 
     cpdef long long lookup_bytes(self) except -1:
         """Bytes of memory of what finds keys: shards and the dense list."""
@@ -946,28 +947,26 @@ cdef class Database:
                 assert record.at == at, "a record knows its place"
                 assert self.find_record(key_of(record)) is record, "a record is in its shard"
                 assert record.hash == <uint32_t>PyObject_Hash(key_of(record))
-                assert record.value is not None
+                assert value_of(record) is not None
                 if key_of(record).startswith(RESERVED) and record.size > len(RESERVED):
                     reserved.add(key_of(record))
-                assert record.type_number == number_of(record.value), "a record knows the type of its value"
+                assert record.type_number == number_of(value_of(record)), "a record knows the type of its value"
                 size_class = NO_SIZE
                 weight += record_size(record)
-                weight += type_at(record.type_number).weigh(record.value, &size_class)
-                if type_at(record.type_number).is_timed and type_at(record.type_number).due(record.value) >= 0:
+                weight += type_at(record.type_number).weigh(value_of(record), &size_class)
+                if type_at(record.type_number).is_timed and type_at(record.type_number).due(value_of(record)) >= 0:
                     timed += 1
-                    assert self.timed.heap[(<TimedValue>record.value).timed_place - 1].at_ms == type_at(
-                        record.type_number).due(record.value)
-                    assert (<TimedValue>record.value).timed_key == key_of(record)
+                    assert self.timed.heap[(<TimedValue>value_of(record)).timed_place - 1].at_ms == type_at(
+                        record.type_number).due(value_of(record))
+                    assert (<TimedValue>value_of(record)).timed_key == key_of(record)
                 if size_class != NO_SIZE:
                     sizes[record.type_number * SIZE_CLASSES + size_class] += 1
                 at += 1
-                assert (record.expire_at_ms >= 0) == (record.deadline_at >= 0)
                 if record.deadline_at >= 0:
                     expiring += 1
-                    total += record.expire_at_ms
+                    total += expiry_of(self, record)
                     assert record.deadline_at < self.deadline_count
                     assert self.deadlines[record.deadline_at].record == <PyObject *>record
-                    assert self.deadlines[record.deadline_at].at_ms == record.expire_at_ms
         assert at == self.count
         assert expiring == self.deadline_count <= self.deadline_room
         assert total == self.deadline_sum

@@ -25,6 +25,16 @@ cdef class Deadlines:
     cdef object take_deadlines(self)
 
 
+cdef inline long long expiry_of(Deadlines db, KeyRecord record) noexcept:
+    """When a record of a database expires, as Unix time in ms; -1: never."""
+    return -1 if record.deadline_at < 0 else db.deadlines[record.deadline_at].at_ms
+
+
+cdef inline bint is_due(Deadlines db, KeyRecord record, long long now_ms) noexcept:
+    """Whether the time of a record of a database has come."""
+    return record.deadline_at >= 0 and db.deadlines[record.deadline_at].at_ms < now_ms
+
+
 @cython.final
 @cython.no_gc
 cdef class Block:

@@ -2,7 +2,7 @@
 """Deadlines: the records of a database that expire, by time.
 
 A binary heap whose elements carry the time, so that sifting does not touch the records. Each record knows its place in
-the heap, so that changing or removing an expiry is O(log n). No parent is later than its child.
+the heap, where its time is, so that changing or removing an expiry is O(log n). No parent is later than its child.
 """
 
 cimport cython
@@ -59,8 +59,7 @@ cdef class Deadlines:
         cdef Deadline *moved
         cdef Py_ssize_t room
         if record.deadline_at >= 0:
-            self.deadline_sum += at_ms - record.expire_at_ms
-            record.expire_at_ms = at_ms
+            self.deadline_sum += at_ms - self.deadlines[record.deadline_at].at_ms
             self.deadlines[record.deadline_at].at_ms = at_ms
             self.sift_up(record.deadline_at)
             self.sift_down(record.deadline_at)
@@ -73,7 +72,6 @@ cdef class Deadlines:
             self.deadlines = moved
             self.deadline_room = room
         self.deadline_sum += at_ms
-        record.expire_at_ms = at_ms
         self.deadlines[self.deadline_count].at_ms = at_ms
         self.deadlines[self.deadline_count].record = <PyObject *>record
         self.deadline_count += 1
@@ -85,14 +83,13 @@ cdef class Deadlines:
         cdef Py_ssize_t hole = record.deadline_at
         cdef Py_ssize_t last = self.deadline_count - 1
         cdef Deadline *moved
-        self.deadline_sum -= record.expire_at_ms
+        self.deadline_sum -= self.deadlines[hole].at_ms
         self.deadline_count = last
         if hole != last:
             self.deadlines[hole] = self.deadlines[last]
             (<KeyRecord>self.deadlines[hole].record).deadline_at = <int>hole
             self.sift_up(hole)
             self.sift_down(hole)
-        record.expire_at_ms = -1
         record.deadline_at = -1
         if self.deadline_room > 64 and last < self.deadline_room >> 2:
             moved = <Deadline *>realloc(self.deadlines, (self.deadline_room >> 1) * sizeof(Deadline))

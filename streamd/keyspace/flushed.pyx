@@ -5,7 +5,7 @@ cimport cython
 from libc.stdlib cimport free
 
 from streamd.keyspace.key_index cimport index_clear
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, value_of
 from streamd.keyspace.value_type cimport type_at
 
 
@@ -36,8 +36,8 @@ cdef class Detached:
                 released += 1
                 while self.shard_count * self.total > self.all_shards * self.count:     # they go in proportion
                     self.free_shard()
-                if type_at(record.type_number).frees_slowly:
-                    trash.release(record.value)
+                if record.state < RECORD_CLOSED and type_at(record.type_number).frees_slowly:
+                    trash.release(value_of(record))
             if not tail:
                 self.chunks.pop()
         return released

@@ -3,7 +3,8 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint32_t
+from cpython.object cimport PyObject
+from libc.stdint cimport uint16_t, uint32_t
 
 
 cdef enum:
@@ -11,38 +12,60 @@ cdef enum:
     MINUTE_MS = 60_000
     # Bytes of memory, as the interpreter and the C library hand it out.
     SMALL_OBJECT = 512  # up to this size the interpreter uses its own allocator, in multiples of 16 bytes
-    RECORD_HEAD = 62    # of a record, before its key
-    RECORD_LEAST = 64
+    RECORD_HEAD = 52    # of a record, before its key
+    RECORD_LEAST = 56
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
     LOOKUP_BYTES = 20   # about what a key takes in its shard and the dense list
     LIST_BYTES = 88     # an empty list, with what the collector needs
+    # States of a record.
+    RECORD_IN_USE = 127     # the value stayed open, since others held it when it was to be closed
+    RECORD_CLOSED = 128     # and the form: the value is closed
 
 
 @cython.final
 @cython.no_gc
 cdef class KeyRecord:
-    cdef readonly object value
-    cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
-    cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted, see AccessMode
+    cdef PyObject *held                     # the value, owned; where it is closed, its block (`state`)
     cdef unsigned int at                    # place in the dense list
-    cdef int deadline_at                    # place in the heap of deadlines; -1: has none
+    cdef int deadline_at                    # place in the heap of deadlines; -1: it never expires
     cdef uint32_t hash                      # of the key, see key_index.pyx
     cdef uint32_t size                      # bytes of the key
+    cdef uint32_t accessed_low              # Unix time in ms of the last access that counted (AccessMode), 32 bits
+    cdef uint16_t accessed_high             # ... and 16 more
+    cdef readonly unsigned short used_minute    # when `uses` was brought up to date: Unix minutes, the low 16 bits
     cdef readonly unsigned char type_number     # of the value's type, see value_type.pyx
     cdef readonly unsigned char hint        # a number that the type keeps here of a value; 0 at first
     cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see accesses.pyx
-    cdef readonly unsigned short used_minute    # when `uses` was brought up to date: Unix minutes, the low 16 bits
-    cdef char text[2]                       # the key: `size` bytes, most of which follow the structure
+    cdef unsigned char state                # from RECORD_IN_USE: see there; below: its place among the records that
+                                            # were opened last, from 1; 0: it has none, and is never closed
+    cdef char text[4]                       # the key: `size` bytes, most of which follow the structure
 
 
 # What counts as an access, and what is noted of it. It follows maxmemory-policy.
 cdef enum AccessMode:
-    ACCESS_TIME                   # reads and writes: `accessed_ms`
+    ACCESS_TIME                   # reads and writes: the time
     ACCESS_FREQUENCY              # reads and writes: `uses`
-    ACCESS_CHANGES                # changes: `accessed_ms`
+    ACCESS_CHANGES                # changes: the time
 
 
 cdef KeyRecord new_record(bytes key)          # without a value
+cdef object open_value(KeyRecord record)      # of a record whose state is RECORD_IN_USE or above
+cdef void put_value(KeyRecord record, object value, int number) noexcept     # of the type with a number
+
+
+cdef inline object value_of(KeyRecord record):
+    """The value; it is opened if it is closed."""
+    return open_value(record) if record.state >= RECORD_IN_USE else <object>record.held
+
+
+cdef inline long long accessed_of(KeyRecord record) noexcept:
+    """When it was accessed last, as far as that counted: Unix time in ms."""
+    return <long long>record.accessed_high << 32 | record.accessed_low
+
+
+cdef inline void set_accessed(KeyRecord record, long long at_ms) noexcept:
+    record.accessed_low = <uint32_t>at_ms
+    record.accessed_high = <uint16_t>(at_ms >> 32)
 
 
 cdef inline bytes key_of(KeyRecord record):

@@ -7,11 +7,12 @@ ACCESS_MODES: dict[str, int]
 @final
 class KeyRecord:
     key: bytes
-    value: Any
-    expire_at_ms: int
-    accessed_ms: int
     hint: int
     uses: int
+    @property
+    def value(self) -> Any: ...
+    @property
+    def accessed_ms(self) -> int: ...
     @property
     def type(self) -> ValueType: ...
     @property

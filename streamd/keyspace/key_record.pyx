@@ -3,18 +3,25 @@
 
 There are as many records as keys, so a record and the bytes of its key are one block of memory:
 
-    +----------------+-------+---------------+--------+-----------------+      The structure has 64 bytes, of which the
-    | object's head  | value | times, places | counts | bytes of key ...|      key begins in the last two: with a key of
-    |       16       |   8   |      32       |    6   |                 |      18 bytes a record takes 80.
-    +----------------+-------+---------------+--------+-----------------+
+    +----------------+-------+----------------+--------+-----------------+    The structure has 56 bytes, of which the
+    | object's head  | value | places, access | counts | bytes of key ...|    key begins in the last four: with a key
+    |       16       |   8   |       24       |    4   |                 |    of up to 12 bytes a record takes 64.
+    +----------------+-------+----------------+--------+-----------------+
+
+There may be as many small values, each of which is one block of memory and an object around it. The object is only
+there while the value is in use: the values of the last OPEN_RECORDS records that were added or opened have one. Any
+other is closed: its record holds the block itself, and the object is made anew for whoever asks next (`value_of`). What
+can be closed is for the type to say (ValueType.close, ValueType.open).
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject_Hash
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+from streamd.heap cimport free
 from streamd.keyspace.value_type cimport type_at
 
 cdef extern from *:
@@ -37,6 +44,12 @@ cdef extern from *:
 
 __all__ = ["ACCESS_MODES", "KeyRecord"]
 
+cdef enum:
+    OPEN_RECORDS = 64           # that are kept open; fewer than RECORD_IN_USE
+
+cdef PyObject *opened[OPEN_RECORDS]     # records that were opened or added last, borrowed; NULL: it has gone
+cdef int oldest = 0                     # the place of the one that was opened before all others
+
 ACCESS_MODES = {"time": ACCESS_TIME, "frequency": ACCESS_FREQUENCY, "changes": ACCESS_CHANGES}
 """AccessMode, for Python."""
 
@@ -47,14 +60,31 @@ cdef class KeyRecord:
     """One key of a database with its value, expiry and accesses. Read-only for Python; owned by its database."""
 
     def __cinit__(self):
-        self.expire_at_ms = -1
         self.deadline_at = -1
         self.uses = NEW_USES
+
+    def __dealloc__(self):
+        if self.state >= RECORD_CLOSED:
+            free(self.held)
+            return
+        if 0 < self.state < RECORD_IN_USE:
+            opened[self.state - 1] = NULL
+        Py_XDECREF(self.held)
 
     @property
     def key(self):
         """The key, as a new object."""
         return key_of(self)
+
+    @property
+    def value(self):
+        """The value; None: it has none yet."""
+        return None if self.held is NULL else value_of(self)
+
+    @property
+    def accessed_ms(self):
+        """Unix time in ms of the last access that counted."""
+        return accessed_of(self)
 
     @property
     def type(self):
@@ -64,7 +94,7 @@ cdef class KeyRecord:
     @property
     def encoding(self):
         """How Redis would store the value, as OBJECT ENCODING says it."""
-        return type_at(self.type_number).encoding(key_of(self), self.value, self.hint)
+        return type_at(self.type_number).encoding(key_of(self), value_of(self), self.hint)
 
 
 streamd_allocate_with(KeyRecord)
@@ -87,3 +117,55 @@ cdef KeyRecord new_record(bytes key):
     record.size = <uint32_t>size
     record.hash = <uint32_t>PyObject_Hash(key)
     return record
+
+
+cdef void put_value(KeyRecord record, object value, int number) noexcept:
+    """Give a record another value, of the type with a number; the old one must not be closed."""
+    cdef PyObject *old = record.held
+    Py_INCREF(value)
+    record.held = <PyObject *>value
+    record.type_number = <unsigned char>number
+    if type_at(number).closes and not record.state:
+        keep_open(record)
+    Py_XDECREF(old)
+
+
+# --- Values that are closed -------------------------------------------------------------------------------------------
+
+
+cdef object open_value(KeyRecord record):
+    if record.state == RECORD_IN_USE:
+        value = <object>record.held
+    else:
+        value = type_at(record.type_number).open(record.held, record.state - RECORD_CLOSED)
+        Py_INCREF(value)
+        record.held = <PyObject *>value
+    keep_open(record)
+    return value
+
+
+cdef void keep_open(KeyRecord record) noexcept:
+    """Remember that a value is open; the one that has been open for the longest time is closed."""
+    global oldest
+    cdef PyObject *closing = opened[oldest]
+    if closing is not NULL:
+        close_value(<KeyRecord>closing)
+    opened[oldest] = <PyObject *>record
+    oldest = (oldest + 1) % OPEN_RECORDS
+    record.state = <unsigned char>(oldest if oldest else OPEN_RECORDS)
+
+
+cdef void close_value(KeyRecord record) noexcept:
+    """Close a value, if its type can, unless it is in use."""
+    cdef PyObject *value = record.held
+    cdef unsigned char form = 0
+    cdef void *block
+    if value.ob_refcnt > 1:
+        record.state = RECORD_IN_USE
+        return
+    record.state = 0
+    block = type_at(record.type_number).close(<object>value, &form)
+    if block is not NULL:
+        record.held = <PyObject *>block
+        record.state = RECORD_CLOSED | form
+        Py_XDECREF(value)

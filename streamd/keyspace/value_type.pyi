@@ -8,6 +8,12 @@ class ValueType:
     @property
     def name(self) -> bytes: ...
     @property
+    def value_class(self) -> type[Any]: ...
+    @property
+    def closes(self) -> bool: ...
+    @property
+    def saves_closed(self) -> bool: ...
+    @property
     def sizes_name(self) -> str | None: ...
     @property
     def annotations(self) -> tuple[bytes, ...]: ...
@@ -22,6 +28,8 @@ class ValueType:
         *,
         frees_slowly: bool = False,
         is_timed: bool = False,
+        closes: bool = False,
+        saves_closed: bool = False,
         sizes_name: str | None = None,
         rdb_types: tuple[int, ...] = (),
         annotations: tuple[bytes, ...] = (),

@@ -28,6 +28,8 @@ cdef class ValueType:
     value_class   the Python class of its values
     frees_slowly  large values are freed in the background: they have `free_effort()` and `detach()`, see LazyFree
     is_timed      its values are TimedValues, and `due` says when a value is due
+    closes        small values can be closed, see `close`
+    saves_closed  such values are saved without being opened, see `save_closed`
     sizes_name    what INFO keysizes calls the counts of its values by `size`; None: they are not counted
     rdb_types     type bytes of values in RDB streams
     annotations   kinds of the annotations that `rewrite` writes
@@ -35,12 +37,14 @@ cdef class ValueType:
     """
 
     def __init__(self, bytes name not None, type value_class not None, *, bint frees_slowly=False, bint is_timed=False,
-                 str sizes_name=None, tuple rdb_types not None=(), tuple annotations not None=(),
-                 tuple families not None=()):
+                 bint closes=False, bint saves_closed=False, str sizes_name=None, tuple rdb_types not None=(),
+                 tuple annotations not None=(), tuple families not None=()):
         self.name = name
         self.value_class = value_class
         self.frees_slowly = frees_slowly
         self.is_timed = is_timed
+        self.closes = closes
+        self.saves_closed = saves_closed
         self.sizes_name = sizes_name
         self.rdb_types = rdb_types
         self.annotations = annotations
@@ -66,6 +70,26 @@ cdef class ValueType:
     cpdef long long memory(self, object value) except -1:
         """Bytes of memory of a value, all of them (MEMORY USAGE)."""
         return self.weight(value)
+
+    # --- Values that are closed, see key_record.pyx ------------------------------------------------------------------
+
+    cdef void *close(self, object value, unsigned char *form) noexcept:
+        """Take the memory of a value that is one block of streamd.heap; the object is dropped. NULL: it is not one.
+
+        form  a number below 64 that `open` needs
+        """
+        return NULL
+
+    cdef object open(self, void *block, int form):
+        """The value that `close` took apart. MemoryError: it is closed still."""
+        raise NotImplementedError
+
+    cdef int save_closed(self, object writer, const void *block) except -1:
+        """As save, of the block of a closed value.
+
+        For types whose `open` writes to blocks: a child that saves them would get a copy of all of them.
+        """
+        raise NotImplementedError
 
     # --- In a database ---------------------------------------------------------------------------------------------
 

@@ -36,7 +36,9 @@ from posix.unistd cimport usleep
 import logging
 
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, KeyRecord, key_of
+from streamd.keyspace.key_record cimport (
+    ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, KeyRecord, accessed_of, key_of,
+)
 from streamd.errors import OUT_OF_MEMORY
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport CLASS_REPLICA, Client
@@ -339,7 +341,7 @@ cdef class Eviction(Capability):
         """The score of a key: the higher, the sooner it is evicted."""
         if self.order == BY_USES:
             return 255 - db.decayed_uses(record)
-        return db.now_ms - record.accessed_ms if db.now_ms > record.accessed_ms else 0
+        return max(0, db.now_ms - accessed_of(record))
 
     cdef object take_from_pool(self):
         """The best candidate, or None when no key may be evicted."""

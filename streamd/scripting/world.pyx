@@ -33,7 +33,7 @@ from streamd.core.route cimport FAILED
 from streamd.process.log import VERBOSE
 from streamd.digests import sha1_hex
 from streamd.errors import INTERNAL_ERROR, CommandError
-from streamd.heap cimport free, realloc
+from streamd.heap cimport free, realloc_aligned
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.scripting.host cimport ScriptHost
 from streamd.scripting.json_text cimport open_json
@@ -113,7 +113,7 @@ cdef void *allocate(void *context, void *block, size_t old_size, size_t size) no
         return NULL
     if size >= LARGE_BLOCK and heap.running is not NULL:
         lua.sethook(heap.running, look_at_clock, LUA_MASKCOUNT, 1)
-    moved = <char *>realloc(block, room)
+    moved = <char *>realloc_aligned(block, room)
     if moved is NULL:
         return NULL
     heap.used += room - before

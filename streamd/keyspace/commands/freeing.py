@@ -1,4 +1,7 @@
-"""Freeing: frees the objects of flushed databases in slices, so that clients do not wait."""
+"""Freeing: frees the objects of flushed databases in slices, so that clients do not wait.
+
+It also has free memory returned to the system once much has been freed, by whatever commands.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Fields
+from streamd.heap import has_dropped
 
 __all__ = ["Freeing"]
 
@@ -52,6 +56,8 @@ class Freeing(Capability):
     def cron(self, now_ms: int) -> None:
         if self._trash.has_slices and self._handle is None:
             self._free_slice()
+        if has_dropped(sum(db.memory() for db in self._host.databases)):
+            self._trash.trim_later()
 
     def close(self) -> None:
         if self._handle is not None:

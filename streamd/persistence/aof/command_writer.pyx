@@ -16,7 +16,8 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord, key_of
+from streamd.keyspace.deadlines cimport expiry_of
+from streamd.keyspace.key_record cimport KeyRecord, key_of, value_of
 from streamd.keyspace.value_type cimport type_at
 from streamd.numbers cimport INT64_ROOM, put_int64, put_uint64
 from streamd.protocol.request_bytes cimport (
@@ -72,7 +73,7 @@ cdef class CommandWriter:
                 buffer_put_command(&self.held, [b"SELECT", b"%d" % db.index])
             for chunk in db.chunks:
                 for record in <list>chunk:
-                    self.put_key(record)
+                    self.put_key(db, record)
                     self.keys_written += 1
                     if progress is not None and not self.keys_written & 1023:
                         progress(self.keys_written)
@@ -110,12 +111,12 @@ cdef class CommandWriter:
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 
-    cdef int put_key(self, KeyRecord record) except -1:
+    cdef int put_key(self, Database db, KeyRecord record) except -1:
         cdef bytes key = key_of(record)
-        type_at(record.type_number).rewrite(self, key, record.value)
-        if record.expire_at_ms >= 0:
+        type_at(record.type_number).rewrite(self, key, value_of(record))
+        if record.deadline_at >= 0:
             self.begin(3)
             self.word(b"PEXPIREAT")
             self.word(key)
-            self.signed_word(record.expire_at_ms)
+            self.signed_word(expiry_of(db, record))
         return 0

@@ -27,7 +27,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord, new_record
+from streamd.keyspace.key_record cimport KeyRecord, new_record, put_value, set_accessed
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_FUNCTION_PRERELEASE, OP_HASH_TEMPLATE,
     OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO, TYPE_MODULE,
@@ -294,13 +294,12 @@ cdef class RdbReader:
         if self.db is None:
             return 0
         record = new_record(self.key)
-        record.value = value
-        record.type_number = <unsigned char>loader.type.number
+        put_value(record, value, loader.type.number)
         try:
             self.db.insert(record)
         except KeyError:
             self.window.corrupt("another key", f"'{one_line(self.key)}' a second time", offset)
-        record.accessed_ms = self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)
+        set_accessed(record, max(0, self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)))
         if uses >= 0:
             record.uses = <unsigned char>uses
         if expire_at_ms != -1:

@@ -20,7 +20,8 @@ from libc.string cimport memcpy, memmove
 
 from streamd.engine.rax cimport store_be64
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord, key_of
+from streamd.keyspace.deadlines cimport expiry_of
+from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, accessed_of, key_of, value_of
 from streamd.keyspace.value_type cimport ValueType, number_of, type_at
 from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
@@ -221,24 +222,28 @@ cdef class RdbWriter:
         self.put_length(<uint64_t>db.deadline_count)
         for chunk in db.chunks:
             for record in <list>chunk:
-                self.put_key(record, now_ms)
+                self.put_key(db, record, now_ms)
         return 0
 
-    cdef int put_key(self, KeyRecord record, long long now_ms) except -1:
-        cdef ValueType type
-        if record.expire_at_ms >= 0:
+    cdef int put_key(self, Database db, KeyRecord record, long long now_ms) except -1:
+        cdef ValueType type = type_at(record.type_number)
+        cdef bint stays_closed = record.state >= RECORD_CLOSED and type.saves_closed
+        cdef object value = None if stays_closed else value_of(record)
+        if record.deadline_at >= 0:
             self.put_byte(OP_EXPIRE_MS)
-            self.put_le64(<uint64_t>record.expire_at_ms)
+            self.put_le64(<uint64_t>expiry_of(db, record))
         if self.options.access_times:
             self.put_byte(OP_IDLE)
-            self.put_length(<uint64_t>(now_ms - record.accessed_ms) // 1000 if now_ms > record.accessed_ms else 0)
+            self.put_length(<uint64_t>max(0, now_ms - accessed_of(record)) // 1000)
         elif self.options.access_counts:
             self.put_byte(OP_FREQUENCY)
             self.put_byte(record.uses)
-        type = type_at(record.type_number)
-        self.put_type(type, record.value)
+        self.put_type(type, value)
         self.put_bytes(key_of(record))
-        type.save(self, record.value)
+        if stays_closed:
+            type.save_closed(self, record.held)
+        else:
+            type.save(self, value)
         self.keys_written += 1
         if self.progress is not None and self.keys_written % KEYS_BETWEEN_REPORTS == 0:
             self.progress(self.keys_written)

@@ -47,6 +47,8 @@ cdef int hash_set_expiry(Hash hash, const HashItem *item, int64_t expire_at_ms) 
 cdef int hash_remove(Hash hash, const HashItem *item) except -1
 cdef int hash_to_timed(Hash hash) except -1                  # a form in which fields may have an expiry
 cdef int hash_to_table(Hash hash) except -1
+cdef void *hash_close(Hash hash, unsigned char *form) noexcept   # take its listpack; NULL: it must stay as it is
+cdef Hash hash_open(uint8_t *lp, int form)                   # the hash that it was
 cdef uint64_t hash_bytes(Hash hash) noexcept                 # of memory, without the object itself
 
 

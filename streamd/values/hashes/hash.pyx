@@ -14,10 +14,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from streamd.engine.listpack cimport LP_HEADER, LpValue, lp_bytes, lp_validate
+from streamd.engine.listpack cimport LP_COUNT_UNKNOWN, LP_HEADER, LpValue, lp_bytes, lp_header_count, lp_validate
 from streamd.engine.listpack_edit cimport LP_MAX_BYTES, lp_copy, lp_new
 from streamd.engine.table cimport random_below, table_next, table_random
-from streamd.heap cimport block_size, free, freed_aside
+from streamd.heap cimport block_memory, free, freed_aside
 from streamd.values.hashes.field_table cimport (
     FieldTable, fields_add, fields_check, fields_copy, fields_due, fields_find, fields_free, fields_memory, fields_new,
     fields_read, fields_remove, fields_set, fields_set_expiry,
@@ -195,10 +195,24 @@ cdef Hash hash_of_listpack(uint8_t *lp, unsigned int width):
     return adopt(Hash.__new__(Hash), lp, FORM_PACKED if width == 2 else FORM_PACKED_TIMED, 0)
 
 
+cdef void *hash_close(Hash hash, unsigned char *form) noexcept:
+    cdef void *lp = hash.body
+    if hash.form == FORM_TABLE or hash.timed_place or lp is NULL \
+            or lp_header_count(<uint8_t *>lp) == LP_COUNT_UNKNOWN:
+        return NULL
+    form[0] = hash.form
+    hash.body = NULL
+    return lp
+
+
+cdef Hash hash_open(uint8_t *lp, int form):
+    return adopt(Hash.__new__(Hash), lp, <unsigned char>form, lp_header_count(lp) // (2 + form))
+
+
 cdef uint64_t body_bytes(void *body, unsigned char form) noexcept nogil:
     if body is NULL:
         return 0
-    return fields_memory(<FieldTable *>body) if form == FORM_TABLE else block_size(body)
+    return fields_memory(<FieldTable *>body) if form == FORM_TABLE else block_memory(body)
 
 
 cdef uint64_t hash_bytes(Hash hash) noexcept:

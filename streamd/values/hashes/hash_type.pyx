@@ -2,6 +2,7 @@
 """HashType: hashes as a type of value."""
 
 cimport cython
+from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
 from streamd.keyspace.database cimport Database
@@ -9,7 +10,9 @@ from streamd.keyspace.value_type cimport NO_SIZE, ValueType, size_class
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.values.hashes.access cimport has_passed, remove_expired, report_expired
-from streamd.values.hashes.hash cimport Hash, HashWalk, bytes_of, hash_bytes, hash_due, hash_first_due, hash_next
+from streamd.values.hashes.hash cimport (
+    Hash, HashWalk, bytes_of, hash_bytes, hash_close, hash_due, hash_first_due, hash_next, hash_open,
+)
 from streamd.values.hashes.loading cimport HashLoader
 from streamd.values.hashes.pairs cimport NEVER, HashItem
 from streamd.values.hashes.saving cimport hash_rdb_type, put_hash, rewrite_hash
@@ -20,18 +23,20 @@ from streamd.values.hashes.forms import RDB_TYPES
 __all__ = ["HashType"]
 
 cdef enum:
-    HASH_BYTES = 48            # of a Hash, apart from what it counts where it is allocated
     FILE_HEAD = 5              # about: type and length in a file
 
 
 @cython.final
 cdef class HashType(ValueType):
-    """Hashes. Most of their memory is counted where it is allocated."""
+    """Hashes. Their memory is counted where it is allocated.
+
+    That of the objects is not: a small value has one only while it is in use, beside a large one it is negligible.
+    """
 
     def __init__(self):
         super().__init__(
-            b"hash", Hash, frees_slowly=True, is_timed=True, sizes_name="hashes_items", rdb_types=RDB_TYPES,
-            families=tuple([
+            b"hash", Hash, frees_slowly=True, closes=True, is_timed=True, sizes_name="hashes_items",
+            rdb_types=RDB_TYPES, families=tuple([
                 "streamd.values.hashes." + name for name in ("hget_hset", "hrandfield_hscan", "field_expiry")
             ]),
         )
@@ -40,16 +45,22 @@ cdef class HashType(ValueType):
 
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:
         found[0] = size_class(<Py_ssize_t>(<Hash?>value).count)
-        return HASH_BYTES
+        return 0
 
     cpdef Py_ssize_t weight(self, object value) except -1:
-        return HASH_BYTES
+        return 0
 
     cpdef Py_ssize_t size(self, object value) except? NO_SIZE:
         return <Py_ssize_t>(<Hash?>value).count
 
     cpdef long long memory(self, object value) except -1:
-        return HASH_BYTES + <long long>hash_bytes(<Hash?>value)
+        return <long long>hash_bytes(<Hash?>value)
+
+    cdef void *close(self, object value, unsigned char *form) noexcept:
+        return hash_close(<Hash>value, form)
+
+    cdef object open(self, void *block, int form):
+        return hash_open(<uint8_t *>block, form)
 
     # --- In a database ---------------------------------------------------------------------------------------------
 

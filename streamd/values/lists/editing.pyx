@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MIN, UINT64_MAX, int64_t, uint8_t, uint64_t
 
 from streamd.core.args cimport is_word, require_int64
 from streamd.core.context cimport Context
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, value_of
 from streamd.values.lists.list_arguments cimport begin_change, end_change, find_record
 from streamd.values.lists.list_limits cimport fill_of
 from streamd.values.lists.list_value cimport Cursor, List
@@ -33,7 +33,7 @@ def lset(Context ctx not None, list args not None):
     if record is None:
         raise NoSuchKeyError
     index = require_int64(<bytes>args[2])
-    value = <List>record.value
+    value = <List>value_of(record)
     value.grow_out(<size_t>PyBytes_GET_SIZE(element), 1, fill)
     if not value.seek(index, &cursor):
         raise CommandError("ERR index out of range")
@@ -67,7 +67,7 @@ def linsert(Context ctx not None, list args not None):
     if record is None:
         ctx.reply.integer(0)
         return
-    value = <List>record.value
+    value = <List>value_of(record)
     value.grow_out(<size_t>PyBytes_GET_SIZE(element), 1, fill)
     if not value.find(<const uint8_t *>PyBytes_AS_STRING(pivot), <size_t>PyBytes_GET_SIZE(pivot), &cursor):
         ctx.reply.integer(-1)
@@ -103,7 +103,7 @@ def lrem(Context ctx not None, list args not None):
     if record is None:
         ctx.reply.integer(0)
         return
-    value = <List>record.value
+    value = <List>value_of(record)
     begin_change(ctx, record)
     removed = value.remove(
         <const uint8_t *>PyBytes_AS_STRING(element), <size_t>PyBytes_GET_SIZE(element),
@@ -134,7 +134,7 @@ def ltrim(Context ctx not None, list args not None):
     if record is None:
         ctx.reply.ok()
         return
-    value = <List>record.value
+    value = <List>value_of(record)
     length = <long long>value.length
     if start < 0:
         start = max(0, start + length)

@@ -7,7 +7,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from streamd.core.args cimport is_word, parse_int64
 from streamd.core.context cimport BlockRequest, Context
 from streamd.core.timeouts cimport parse_seconds
-from streamd.keyspace.key_record cimport KeyRecord, key_of
+from streamd.keyspace.key_record cimport KeyRecord, key_of, value_of
 from streamd.values.lists.list_arguments cimport find_record, parse_end, take_elements
 from streamd.values.lists.list_value cimport List
 from streamd.values.lists.waiting cimport LIST_QUESTION
@@ -120,7 +120,7 @@ cdef bint pop_several(Context ctx, list args, PopRequest request) except -1:
     if record is None:
         return False
     name = key_of(record)
-    count = min(<unsigned long long>request.count, (<List>record.value).length)
+    count = min(<unsigned long long>request.count, (<List>value_of(record)).length)
     ctx.reply.array_header(2)
     ctx.reply.bulk(name)
     ctx.reply.array_header(<long long>count)

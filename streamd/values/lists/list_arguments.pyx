@@ -14,7 +14,7 @@ from streamd.core.args cimport is_word
 from streamd.core.context cimport Context
 from streamd.engine.listpack cimport LpValue
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, value_of
 from streamd.keyspace.listener cimport EVENT_LIST
 from streamd.keyspace.value_type cimport number_of
 from streamd.numbers cimport INT64_ROOM, put_header, put_int64
@@ -49,7 +49,7 @@ cdef KeyRecord find_record(Context ctx, bytes name):
         return None
     if db.touch_on_access:
         db.note_use(record)
-    if type(record.value) is not List:
+    if type(value_of(record)) is not List:
         raise WrongTypeError
     return record
 
@@ -77,7 +77,7 @@ cdef int end_change(Context ctx, KeyRecord record, bytes name, bytes event) exce
     db.weigh(record, 1)
     db.touched(name)
     db.event(EVENT_LIST, event, name)
-    if (<List>record.value).length == 0:
+    if (<List>value_of(record)).length == 0:
         db.delete(name, True)
     return 0
 
@@ -119,7 +119,7 @@ cdef int take_elements(
     Context ctx, KeyRecord record, bytes name, uint64_t count, bint at_head, ReplyWriter reply
 ) except -1:
     """Move up to `count` elements from an end of a list into the reply. Reports the event of a pop."""
-    cdef List value = <List>record.value
+    cdef List value = <List>value_of(record)
     cdef LpValue element
     cdef Cursor cursor
     if count == 1:

@@ -2,7 +2,7 @@
 """ListType: lists as a type of value."""
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from streamd.engine.listpack cimport LpValue
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, size_class
@@ -14,7 +14,7 @@ from streamd.persistence.rdb.listpacks cimport put_listpack
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.protocol.request_bytes cimport buffer_put_bulk
 from streamd.values.lists.list_arguments cimport value_bytes
-from streamd.values.lists.list_value cimport Cursor, List, cursor_next
+from streamd.values.lists.list_value cimport Cursor, List, cursor_next, list_of
 from streamd.values.lists.loading cimport ListLoader
 from streamd.values.lists.node cimport Node, block_of, is_plain, listpack_of, read_element
 
@@ -23,7 +23,6 @@ from streamd.digests import chain
 __all__ = ["ListType"]
 
 cdef enum:
-    LIST_BYTES = 48             # of a List, which is counted here; its nodes are counted where they are allocated
     WORDS_PER_COMMAND = 64      # elements of an RPUSH that recreates a list
     PLAIN_CONTAINER = 1
     PACKED_CONTAINER = 2
@@ -31,11 +30,14 @@ cdef enum:
 
 @cython.final
 cdef class ListType(ValueType):
-    """Lists."""
+    """Lists. Their memory is counted where it is allocated.
+
+    That of the objects is not: a small value has one only while it is in use, beside a large one it is negligible.
+    """
 
     def __init__(self):
         super().__init__(
-            b"list", List, frees_slowly=True, sizes_name="lists_items",
+            b"list", List, frees_slowly=True, closes=True, saves_closed=True, sizes_name="lists_items",
             rdb_types=(TYPE_LIST_OF_LISTPACKS, TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_OF_ZIPLISTS),
             families=tuple([
                 "streamd.values.lists." + name for name in ("push_pop", "reading", "editing", "moving", "first_list")
@@ -44,16 +46,22 @@ cdef class ListType(ValueType):
 
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:
         found[0] = size_class(<Py_ssize_t>(<List>value).length)
-        return LIST_BYTES
+        return 0
 
     cpdef Py_ssize_t weight(self, object value) except -1:
-        return LIST_BYTES
+        return 0
 
     cpdef Py_ssize_t size(self, object value) except? NO_SIZE:
         return <Py_ssize_t>(<List?>value).length
 
     cpdef long long memory(self, object value) except -1:
-        return LIST_BYTES + <long long>(<List?>value).memory()
+        return <long long>(<List?>value).memory()
+
+    cdef void *close(self, object value, unsigned char *form) noexcept:
+        return (<List>value).close()
+
+    cdef object open(self, void *block, int form):
+        return list_of(<uint8_t *>block)
 
     cpdef bytes encoding(self, bytes key, object value, int hint):
         return b"quicklist" if (<List?>value).is_quicklist else b"listpack"
@@ -76,6 +84,13 @@ cdef class ListType(ValueType):
                 put_listpack(out, listpack_of(node))
             node = node.next
         return 0
+
+    cdef int save_closed(self, object writer, const void *block) except -1:
+        """As save: a list that is closed has one node."""
+        cdef RdbWriter out = <RdbWriter?>writer
+        out.put_length(1)
+        out.put_length(PACKED_CONTAINER)
+        return put_listpack(out, <const uint8_t *>block)
 
     cpdef object loader(self, object window, object options):
         return ListLoader(self, window, options)

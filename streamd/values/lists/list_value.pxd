@@ -38,6 +38,7 @@ cdef class List:
     cdef void become_quicklist(self, int fill) noexcept
     cdef int shrink_back(self, int fill, unsigned int divisor) except -1
     cdef size_t memory(self) noexcept
+    cdef void *close(self) noexcept                         # empty a short list; its listpack. NULL: nothing is done
     cdef void drop_node(self, Node *node) noexcept
     cdef Node *link(self, Node *node, Node *before, bint becomes_head) except NULL
     cdef int merge_around(self, Node *node) except -1
@@ -45,6 +46,7 @@ cdef class List:
     cdef void fit(self, Node *node) noexcept
 
 
+cdef List list_of(uint8_t *lp)                          # takes the listpack, which must not be empty
 cdef bint cursor_next(List value, Cursor *cursor) noexcept      # False: that was the last one
 cdef bint cursor_previous(List value, Cursor *cursor) noexcept
 cdef size_t byte_limit(int fill) noexcept nogil

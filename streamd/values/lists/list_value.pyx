@@ -24,13 +24,16 @@ so that the name of the encoding changes as there.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from streamd.engine.listpack cimport LP_END, LP_HEADER, LpValue, lp_equals, lp_previous, lp_skip, lp_validate
-from streamd.heap cimport block_size, freed_aside
+from streamd.engine.listpack cimport (
+    LP_END, LP_HEADER, LpValue, lp_bytes, lp_equals, lp_header_count, lp_previous, lp_skip, lp_validate,
+)
+from streamd.heap cimport block_memory, block_size, free, freed_aside, malloc
 from streamd.values.lists.node cimport (
     Node, block_of, end_of, first_of, is_plain, listpack_of, node_copy, node_cut, node_delete, node_fit, node_free,
-    node_join, node_new, node_plain, node_pop, node_push, node_remove, node_replace, node_seek, node_split,
-    read_element,
+    node_join, node_new, node_of_listpack, node_plain, node_pop, node_push, node_remove, node_replace, node_seek,
+    node_split, read_element,
 )
 
 __all__ = ["List", "ListRemains"]
@@ -39,6 +42,7 @@ cdef enum:
     SAFE_BYTES = 8192          # of a node, if the limit is a number of elements
     ESTIMATED_HEAD = 8         # bytes by which Redis estimates an element to be longer than its string
     SLACK = 4096               # free room of a node from which it is worth giving back
+    MOST_CLOSED = 1024         # bytes of the listpack of a list that is closed: it is copied
     LEAST_FILL = -5
     MOST_FILL = 32767
 
@@ -421,9 +425,22 @@ cdef class List:
         cdef Node *node = self.head
         cdef size_t total = 0
         for _ in range(self.nodes):
-            total += block_size(node)
+            total += block_memory(node)
             node = node.next
         return total
+
+    cdef void *close(self) noexcept:
+        """Empty a short list; returns its listpack, a block of its own. NULL: it is not short, or there is no room."""
+        cdef Node *node = self.head
+        cdef void *lp
+        if node is NULL or self.is_quicklist or node.size > MOST_CLOSED:
+            return NULL
+        lp = malloc(node.size)
+        if lp is NULL:
+            return NULL
+        memcpy(lp, listpack_of(node), node.size)
+        self.drop_node(node)
+        return lp
 
     def copy(self):
         """A list with the same elements. O(bytes)."""
@@ -545,6 +562,17 @@ cdef bint cursor_previous(List value, Cursor *cursor) noexcept:
 
 
 # --- Freeing aside ----------------------------------------------------------------------------------------------------
+
+
+cdef List list_of(uint8_t *lp):
+    """The list that `close` emptied."""
+    cdef List made = List.__new__(List)
+    cdef Node *node = node_of_listpack(lp, lp_bytes(lp), lp_header_count(lp))
+    if node is NULL:
+        no_memory()
+    made.adopt(node)
+    free(lp)
+    return made
 
 
 @cython.final

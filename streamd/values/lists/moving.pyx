@@ -7,7 +7,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from streamd.core.context cimport BlockRequest, Context
 from streamd.core.timeouts cimport parse_seconds
 from streamd.engine.listpack cimport LpValue
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, value_of
 from streamd.values.lists.list_arguments cimport (
     add_elements, begin_change, end_change, find_record, parse_end, value_bytes,
 )
@@ -32,14 +32,14 @@ cdef bint move(Context ctx, list args, bint from_head, bint to_head) except -1:
     if record is None:
         return False
     target = find_record(ctx, destination)
-    value = <List>record.value
+    value = <List>value_of(record)
     value.peek(from_head, &element)
     text = value_bytes(&element)
     begin_change(ctx, record)
     value.pop(from_head)
     ctx.db.weigh(record, 1)
     add_elements(
-        ctx, target, destination, List.__new__(List) if target is None else <List>target.value, [text], 0, to_head
+        ctx, target, destination, List.__new__(List) if target is None else <List>value_of(target), [text], 0, to_head
     )
     begin_change(ctx, record)
     value.shrink_back(fill_of(ctx), 2)

@@ -3,7 +3,7 @@
 
 from streamd.core.args cimport parse_int64
 from streamd.core.context cimport Context
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, value_of
 from streamd.values.lists.list_arguments cimport add_elements, find_list, find_record, take_elements
 from streamd.values.lists.list_value cimport List
 
@@ -25,7 +25,7 @@ cdef int push(Context ctx, list args, bint at_head, bint only_existing) except -
             return ctx.reply.integer(0)
         value = List.__new__(List)
     else:
-        value = <List>record.value
+        value = <List>value_of(record)
     add_elements(ctx, record, name, value, args, 2, at_head)
     ctx.dirty += <unsigned long long>(len(args) - 2)
     return ctx.reply.integer(<long long>value.length)
@@ -80,7 +80,7 @@ cdef int pop(Context ctx, list args, bint at_head) except -1:
     if record is None:
         return ctx.reply.null_array() if has_count else ctx.reply.null()
     if has_count:
-        length = (<List>record.value).length
+        length = (<List>value_of(record)).length
         if <unsigned long long>count > length:
             count = <long long>length
         ctx.reply.array_header(count)

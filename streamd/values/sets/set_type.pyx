@@ -12,25 +12,29 @@ from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.codes cimport TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.values.sets.loading cimport SetLoader, put_set, set_rdb_type
-from streamd.values.sets.set_value cimport Set, SetWalk, bytes_of, set_copy, set_has, set_memory, set_next
+from streamd.values.sets.set_value cimport (
+    Set, SetForm, SetWalk, bytes_of, set_close, set_copy, set_has, set_memory, set_next, set_open,
+)
 
 from streamd.digests import add, chain
 
 __all__ = ["SetType"]
 
 cdef enum:
-    SET_BYTES = 48             # of a Set, apart from what is counted where it is allocated
     FILE_HEAD = 5              # about: type and length in a file
     AT_ONCE = 64               # members of one SADD in a file of commands
 
 
 @cython.final
 cdef class SetType(ValueType):
-    """Sets. Most of their memory is counted where it is allocated."""
+    """Sets. Their memory is counted where it is allocated.
+
+    That of the objects is not: a small value has one only while it is in use, beside a large one it is negligible.
+    """
 
     def __init__(self):
         super().__init__(
-            b"set", Set, frees_slowly=True, sizes_name="sets_items",
+            b"set", Set, frees_slowly=True, closes=True, sizes_name="sets_items",
             rdb_types=(TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK),
             families=tuple(["streamd.values.sets." + name for name in ("sadd", "spop", "combine", "sscan")]),
         )
@@ -39,16 +43,22 @@ cdef class SetType(ValueType):
 
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:
         found[0] = size_class(<Py_ssize_t>(<Set?>value).count)
-        return SET_BYTES
+        return 0
 
     cpdef Py_ssize_t weight(self, object value) except -1:
-        return SET_BYTES
+        return 0
 
     cpdef Py_ssize_t size(self, object value) except? NO_SIZE:
         return <Py_ssize_t>(<Set?>value).count
 
     cpdef long long memory(self, object value) except -1:
-        return SET_BYTES + <long long>set_memory(<Set?>value)
+        return <long long>set_memory(<Set?>value)
+
+    cdef void *close(self, object value, unsigned char *form) noexcept:
+        return set_close(<Set>value, form)
+
+    cdef object open(self, void *block, int form):
+        return set_open(block, <SetForm>form)
 
     # --- In a database ---------------------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ cdef bint set_next(Set set, SetWalk *walk, LpValue *out) noexcept      # the nex
 cdef bint set_random(Set set, LpValue *out) noexcept   # a member, each as likely as the others; False: it is empty
 cdef int set_to_table(Set set, uint64_t expected) except -1
 cdef Set set_copy(Set set)
+cdef void *set_close(Set set, unsigned char *form) noexcept     # take its one block; NULL: it must stay as it is
+cdef Set set_open(void *block, SetForm form)           # the set that it was
 cdef uint64_t set_memory(Set set) noexcept             # bytes, without the object itself
 cdef const uint8_t *text_of(const LpValue *member, char *digits, size_t *n) noexcept nogil
     # The bytes of a member; digits: room for INT64_ROOM, where those of an integer go.

@@ -17,7 +17,9 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
-from streamd.engine.listpack cimport LP_END, LP_HEADER, lp_bytes, lp_get, lp_validate
+from streamd.engine.listpack cimport (
+    LP_COUNT_UNKNOWN, LP_END, LP_HEADER, lp_bytes, lp_get, lp_header_count, lp_validate,
+)
 from streamd.engine.listpack_edit cimport (
     LP_MAX_BYTES, lp_append, lp_append_int, lp_copy, lp_delete, lp_find, lp_new, lp_place, lp_seek,
 )
@@ -25,7 +27,7 @@ from streamd.engine.table cimport (
     random_below, table_check, table_clear, table_copy, table_discard, table_find, table_hash, table_init, table_key,
     table_memory, table_next, table_put, table_random, table_reserve,
 )
-from streamd.heap cimport block_size, free, freed_aside, malloc
+from streamd.heap cimport block_memory, free, freed_aside, malloc
 from streamd.numbers cimport count_digits, put_int64, read_int64
 from streamd.values.sets.intset cimport (
     INTSET_MOST, intset_bytes, intset_count, intset_find, intset_get, intset_insert, intset_new, intset_remove,
@@ -252,10 +254,31 @@ cdef Set set_copy(Set set):
     return copied
 
 
+cdef void *set_close(Set set, unsigned char *form) noexcept:
+    cdef void *block = set.body
+    if set.form == FORM_TABLE or block is NULL:
+        return NULL
+    if set.form == FORM_PACKED and lp_header_count(<uint8_t *>block) == LP_COUNT_UNKNOWN:
+        return NULL
+    form[0] = <unsigned char>set.form
+    set.body = NULL
+    return block
+
+
+cdef Set set_open(void *block, SetForm form):
+    cdef Set set = Set.__new__(Set)
+    set.form = form
+    set.body = block
+    set.count = (
+        intset_count(<uint8_t *>block) if form == FORM_INTSET else lp_header_count(<uint8_t *>block)
+    )
+    return set
+
+
 cdef uint64_t set_memory(Set set) noexcept:
     if set.body is NULL:
         return 0
-    return block_size(set.body) + sizeof(size_t) + (table_memory(<Table *>set.body) if set.form == FORM_TABLE else 0)
+    return block_memory(set.body) + (table_memory(<Table *>set.body) if set.form == FORM_TABLE else 0)
 
 
 # --- One member -------------------------------------------------------------------------------------------------------

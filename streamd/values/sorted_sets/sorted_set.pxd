@@ -37,6 +37,8 @@ cdef class SortedSet:
     cdef int remove_range(self, uint64_t first, uint64_t members) except -1     # by rank
     cdef SortedSet copy(self)
     cdef size_t memory(self) noexcept
+    cdef void *close(self) noexcept                     # take its listpack; NULL: it is large
 
 
 cdef SortedSet new_sorted_set(bint is_large)
+cdef SortedSet sorted_set_of(uint8_t *packed)           # takes the block

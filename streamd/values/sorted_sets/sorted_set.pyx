@@ -14,7 +14,7 @@ from streamd.engine.counted_tree cimport CUT_NONE, tree_at, tree_handle, tree_ra
 from streamd.engine.listpack cimport LP_END, LP_HEADER, lp_bytes, lp_previous, lp_validate
 from streamd.engine.listpack_edit cimport LP_MAX_BYTES, lp_copy, lp_end, lp_new
 from streamd.engine.table cimport table_hash
-from streamd.heap cimport block_size, free, freed_aside
+from streamd.heap cimport block_memory, free, freed_aside
 from streamd.numbers cimport INT64_ROOM
 from streamd.values.sorted_sets.large cimport (
     large_add, large_append, large_check, large_copy, large_find, large_free, large_get, large_memory, large_move,
@@ -230,7 +230,13 @@ cdef class SortedSet:
         """Bytes of memory apart from this object."""
         if self.large is not NULL:
             return large_memory(self.large)
-        return 0 if self.packed is NULL else block_size(self.packed)
+        return 0 if self.packed is NULL else block_memory(self.packed)
+
+    cdef void *close(self) noexcept:
+        """Take its listpack; NULL: it is large."""
+        cdef void *packed = self.packed
+        self.packed = NULL
+        return packed
 
     # --- For Python -------------------------------------------------------------------------------------------------
 
@@ -290,6 +296,12 @@ cdef class SortedSet:
             if wrong is NULL:
                 wrong = packed_check(self.packed)
         assert wrong is NULL, wrong.decode()
+
+
+cdef SortedSet sorted_set_of(uint8_t *packed):
+    cdef SortedSet made = SortedSet.__new__(SortedSet)
+    made.packed = packed
+    return made
 
 
 cdef SortedSet new_sorted_set(bint is_large):

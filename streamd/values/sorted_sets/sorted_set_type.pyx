@@ -2,7 +2,7 @@
 """SortedSetType: sorted sets as a type of value."""
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, size_class
@@ -14,7 +14,7 @@ from streamd.protocol.doubles cimport DOUBLE_ROOM, put_double, put_shortest
 from streamd.values.sorted_sets.access cimport member_bytes
 from streamd.values.sorted_sets.loading cimport SortedSetLoader
 from streamd.values.sorted_sets.packed cimport Item
-from streamd.values.sorted_sets.sorted_set cimport SortedSet, Walk
+from streamd.values.sorted_sets.sorted_set cimport SortedSet, Walk, sorted_set_of
 
 from streamd.digests import add, chain
 from streamd.values.sorted_sets.loading import RDB_TYPES
@@ -22,17 +22,19 @@ from streamd.values.sorted_sets.loading import RDB_TYPES
 __all__ = ["SortedSetType"]
 
 cdef enum:
-    OBJECT_BYTES = 48           # of a SortedSet, without what it owns
     MEMBERS_PER_COMMAND = 64    # of a ZADD in a file
 
 
 @cython.final
 cdef class SortedSetType(ValueType):
-    """Sorted sets. Their memory is counted where it is allocated."""
+    """Sorted sets. Their memory is counted where it is allocated.
+
+    That of the objects is not: a small value has one only while it is in use, beside a large one it is negligible.
+    """
 
     def __init__(self):
         super().__init__(
-            b"zset", SortedSet, frees_slowly=True, sizes_name="zsets_items", rdb_types=RDB_TYPES,
+            b"zset", SortedSet, frees_slowly=True, closes=True, sizes_name="zsets_items", rdb_types=RDB_TYPES,
             families=tuple([
                 "streamd.values.sorted_sets." + name for name in (
                     "zadd", "zrem", "zrange", "zscore", "zpop", "zscan", "zrandmember", "zcombine",
@@ -42,16 +44,22 @@ cdef class SortedSetType(ValueType):
 
     cdef Py_ssize_t weigh(self, object value, int *found) except -1:
         found[0] = size_class(<Py_ssize_t>(<SortedSet>value).count())
-        return OBJECT_BYTES
+        return 0
 
     cpdef Py_ssize_t weight(self, object value) except -1:
-        return OBJECT_BYTES
+        return 0
 
     cpdef Py_ssize_t size(self, object value) except? NO_SIZE:
         return <Py_ssize_t>(<SortedSet?>value).count()
 
     cpdef long long memory(self, object value) except -1:
-        return OBJECT_BYTES + <long long>(<SortedSet?>value).memory()
+        return <long long>(<SortedSet?>value).memory()
+
+    cdef void *close(self, object value, unsigned char *form) noexcept:
+        return (<SortedSet>value).close()
+
+    cdef object open(self, void *block, int form):
+        return sorted_set_of(<uint8_t *>block)
 
     cpdef bytes encoding(self, bytes key, object value, int hint):
         return b"skiplist" if (<SortedSet?>value).packed is NULL else b"listpack"

@@ -108,7 +108,7 @@ cdef class DefaultStreams(Capability):
         cdef set fresh = self.fresh[self.db_index]
         self.cursor, records = db.records(self.cursor, KEYS)
         for record in records:
-            if type(record.value) is Stream and self.defaults.concerns(record.key):
+            if record.type.value_class is Stream and self.defaults.concerns(record.key):
                 if record.key not in found:
                     found.add(record.key)
                     self.version += 1

@@ -63,7 +63,7 @@ class StreamHistory:
                 cursor, records = database.records(cursor, KEYS_PER_STEP)
                 left -= KEYS_PER_STEP
                 for record in records:
-                    if type(record.value) is Stream and len(self.streams) < STREAMS:
+                    if record.type.value_class is Stream and len(self.streams) < STREAMS:
                         self.streams.setdefault((database.index, record.key), StreamSeries())
                 await slices.breathe()
                 self._scanned = database.index, cursor

@@ -186,7 +186,7 @@ class StreamMetrics:
                 left -= KEYS_PER_STEP
                 for record in records:
                     place = database.index, record.key
-                    if type(record.value) is Stream and place not in self._known and glob.match(record.key):
+                    if record.type.value_class is Stream and place not in self._known and glob.match(record.key):
                         if len(self._known) >= most:
                             self._has_more = True
                         else:

@@ -237,7 +237,7 @@ cdef int change(Context ctx, bytes name, const FieldStep *steps, Py_ssize_t coun
     cdef Py_ssize_t changes
     present = None          # so that it can be written in place
     record = open_string(ctx.db, name, size)
-    size = PyBytes_GET_SIZE(record.value)
+    size = PyBytes_GET_SIZE(<object>record.held)
     changes = write_fields(ctx, <uint8_t *>written_bytes(record), size, has_grown, steps, count)
     if changes or has_grown:
         # A string that has only become longer is propagated too, lest replicas differ; Redis forgets it.

@@ -3,12 +3,11 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memcpy, memset
 
 from streamd.errors import WrongTypeError
 from streamd.keyspace.database cimport Database
-from streamd.keyspace.key_record cimport KeyRecord, key_of
+from streamd.keyspace.key_record cimport KeyRecord, key_of, put_value, value_of
 from streamd.keyspace.listener cimport EVENT_STRING
 from streamd.keyspace.value_type cimport number_of
 from streamd.values.strings.string_type cimport HINT_BY_VALUE, HINT_RAW
@@ -98,11 +97,11 @@ cpdef int append_string(Database db, bytes key, bytes more) except -1:
     cdef Py_ssize_t length
     if more is None:
         raise TypeError("a string is bytes, not None")
-    if record is None or type(record.value) is not bytes:
+    if record is None or type(value_of(record)) is not bytes:
         raise KeyError(key)
-    if (<PyObject *>record.value).ob_refcnt > 1:
-        return change_string(db, key, <bytes>record.value + more, b"append", HINT_RAW)
-    length = PyBytes_GET_SIZE(record.value)
+    if record.held.ob_refcnt > 1:
+        return change_string(db, key, <bytes>record.held + more, b"append", HINT_RAW)
+    length = PyBytes_GET_SIZE(<object>record.held)
     memcpy(lengthen(db, record, length + PyBytes_GET_SIZE(more)) + length, PyBytes_AS_STRING(more),
            <size_t>PyBytes_GET_SIZE(more))
     return string_written(db, record, b"append")
@@ -118,13 +117,13 @@ cdef KeyRecord open_string(Database db, bytes key, Py_ssize_t length):
     cdef bytes fresh
     if record is None:
         return db.add_typed(key, bytes(length), number_of(b""))
-    old_length = PyBytes_GET_SIZE(record.value)
-    if (<PyObject *>record.value).ob_refcnt > 1 or length > 2 * old_length:
+    old_length = PyBytes_GET_SIZE(<object>record.held)
+    if record.held.ob_refcnt > 1 or length > 2 * old_length:
         # `bytes` has zeros of the system, which take no time and no memory until they are used.
         fresh = bytes(max(length, old_length))
-        memcpy(PyBytes_AS_STRING(fresh), PyBytes_AS_STRING(record.value), <size_t>old_length)
+        memcpy(PyBytes_AS_STRING(fresh), PyBytes_AS_STRING(<object>record.held), <size_t>old_length)
         db.weigh(record, -1)
-        record.value = fresh
+        put_value(record, fresh, record.type_number)
         db.weigh(record, 1)
     elif length > old_length:
         memset(lengthen(db, record, length) + old_length, 0, <size_t>(length - old_length))
@@ -133,13 +132,13 @@ cdef KeyRecord open_string(Database db, bytes key, Py_ssize_t length):
 
 cdef char *written_bytes(KeyRecord record) noexcept:
     """The bytes of a string from `open_string`; valid until the database is used again."""
-    return writable(<PyObject *>record.value)
+    return writable(record.held)
 
 
 cdef int string_written(Database db, KeyRecord record, bytes event) except -1:
     """A string was changed in place; reports `event`, or none (None)."""
     cdef bytes key = key_of(record)
-    db.overwrite(record, key, record.value, record.type_number)
+    db.overwrite(record, key, <object>record.held, record.type_number)
     record.hint = HINT_RAW
     return 0 if event is None else db.event(EVENT_STRING, event, key)
 
@@ -154,15 +153,12 @@ cdef int mark_raw(Database db, bytes key) except -1:
 
 cdef char *lengthen(Database db, KeyRecord record, Py_ssize_t length) except NULL:
     """Make a string longer that has no other references; returns its bytes, of which the new ones are not set."""
-    cdef PyObject *string = <PyObject *>record.value
     cdef PyObject *grown
     db.weigh(record, -1)
-    Py_INCREF(<object>string)
-    record.value = None
-    grown = resize(string, length)
-    record.value = <object>(string if grown is NULL else grown)
-    Py_DECREF(record.value)
+    grown = resize(record.held, length)
+    if grown is not NULL:
+        record.held = grown
     db.weigh(record, 1)
     if grown is NULL:
         raise MemoryError("no memory for a longer string")
-    return writable(<PyObject *>record.value)
+    return writable(record.held)

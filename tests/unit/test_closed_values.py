@@ -1,0 +1,128 @@
+"""Small values that nobody uses are closed: they are one block of memory without an object, and open by themselves."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import pytest
+from support.commands.handler import make_context, run
+from support.files.rdb import load, save
+
+from streamd.heap import allocated
+from streamd.serve.families import load_all
+
+load_all()
+
+KEYS = 2000
+"""Far more than are kept open."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_is_freed() -> None:
+    """Free what earlier tests left in cycles: the collector might come to it while bytes are counted here."""
+    gc.collect()
+
+
+FILLINGS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...], Any]] = {
+    "hash": (("HSET", "{}", "f", "v{}", "g", "12"), "listpack", ("HGETALL", "{}"), ["f", "v{}", "g", "12"]),
+    "list": (("RPUSH", "{}", "a", "b{}", "7"), "listpack", ("LRANGE", "{}", "0", "-1"), ["a", "b{}", "7"]),
+    "set": (("SADD", "{}", "a{}"), "listpack", ("SMEMBERS", "{}"), ["a{}"]),
+    "integers": (("SADD", "{}", "1", "70000"), "intset", ("SMEMBERS", "{}"), ["1", "70000"]),
+    "sorted set": (("ZADD", "{}", "1.5", "a{}", "2", "b"), "listpack", ("ZRANGE", "{}", "0", "-1"), ["a{}", "b"]),
+}
+
+
+def words(parts: tuple[str, ...], name: str) -> list[str]:
+    return [part.format(name) for part in parts]
+
+
+@pytest.mark.parametrize("kind", FILLINGS)
+def test_closed_values_have_no_object_and_lose_nothing(kind: str) -> None:
+    fill, encoding, read, expected = FILLINGS[kind]
+    ctx = make_context()
+    names = [f"k{number}" for number in range(KEYS)]
+    before = sys.getallocatedblocks()
+    for name in names:
+        run(ctx, *words(fill, name))
+    assert sys.getallocatedblocks() - before < KEYS * 1.5, "one object for each key, that of its record"
+    for name in names:
+        assert run(ctx, *words(read, name)) == [part.format(name).encode() for part in expected]
+        assert ctx.db.record(name.encode()).encoding == encoding.encode()
+    assert sys.getallocatedblocks() - before < KEYS * 1.5, "they are closed again"
+    ctx.db.check_invariants()
+
+
+@pytest.mark.parametrize("kind", FILLINGS)
+def test_closed_values_change_are_moved_and_go(kind: str) -> None:
+    fill, _, read, expected = FILLINGS[kind]
+    ctx = make_context()
+    names = [f"k{number}" for number in range(KEYS)]
+    run(ctx, *words(fill, "first"))
+    empty, memory = allocated(), ctx.db.memory()
+    for name in names:
+        run(ctx, *words(fill, name))
+    for name in names[::4]:
+        run(ctx, "RENAME", name, f"{name}:moved")
+        run(ctx, "COPY", f"{name}:moved", f"{name}:copy")
+        for made in (f"{name}:moved", f"{name}:copy"):
+            assert run(ctx, *words(read, made)) == [part.format(name).encode() for part in expected]
+    for name in names[1::4]:
+        run(ctx, "SET", name, "a string")
+    for name in names[2::4]:
+        run(ctx, *words(fill, name), *([f"x{name}y"] if kind == "list" else []))
+    ctx.db.check_invariants()
+    for record in ctx.db.records(0, 4 * KEYS)[1]:
+        if record.key != b"first":
+            run(ctx, "DEL", record.key)
+    ctx.db.check_invariants()
+    assert abs(allocated() - empty) < 8192, "their blocks are freed"
+    assert ctx.db.memory() - memory < 8192
+
+
+def test_values_in_use_stay_open_until_they_are_used_again() -> None:
+    ctx = make_context()
+    names = [f"k{number}" for number in range(KEYS)]
+    for name in names:
+        run(ctx, *words(FILLINGS["set"][0], name))
+    before = sys.getallocatedblocks()
+    assert run(ctx, "SUNIONSTORE", "all", *names) == KEYS, "each is held until all have been read"
+    for name in names:
+        run(ctx, "SMEMBERS", name)
+    assert sys.getallocatedblocks() - before < KEYS / 10
+    ctx.db.check_invariants()
+
+
+@pytest.mark.parametrize("kind", FILLINGS)
+def test_closed_values_are_saved_as_open_ones_are(kind: str) -> None:
+    fill, _, read, expected = FILLINGS[kind]
+    ctx = make_context()
+    names = [f"k{number}" for number in range(KEYS)]
+    for name in names:
+        run(ctx, *words(fill, name))
+    blocks = sys.getallocatedblocks()
+    closed = save([ctx.db])
+    if kind == "list":
+        assert sys.getallocatedblocks() - blocks < KEYS / 10, "saving opens none"
+    (loaded, *_) = load(closed)
+    held = [ctx.db.find(name.encode()) for name in names]
+    opened = save([ctx.db])
+    assert len(held) == KEYS
+    assert opened == closed == save([loaded])
+    ctx.db = loaded
+    for name in names:
+        assert run(ctx, *words(read, name)) == [part.format(name).encode() for part in expected]
+
+
+def test_values_that_are_due_stay_open() -> None:
+    ctx = make_context()
+    for number in range(KEYS):
+        run(ctx, "HSET", f"h{number}", "f", "v", "g", "w")
+        run(ctx, "HPEXPIRE", f"h{number}", "1000000", "FIELDS", "1", "f")
+    assert ctx.db.timed_values == KEYS
+    ctx.db.check_invariants()
+    for number in range(KEYS):
+        run(ctx, "HPERSIST", f"h{number}", "FIELDS", "1", "f")
+    assert ctx.db.timed_values == 0
+    ctx.db.check_invariants()
