@@ -95,11 +95,11 @@ cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
     if 0 <= value <= 9:
         p[1] = <char>(c'0' + value)
         n = 2
-    elif 10 <= value <= 99:
+    elif unlikely(not 0 <= value <= 99):    # a call, so that all of this stays short enough to be inlined
+        n = 1 + put_int64(p + 1, value)
+    else:
         put_pair(p + 1, <uint32_t>value)
         n = 3
-    else:
-        n = 1 + put_int64(p + 1, value)
     p[n] = c'\r'
     p[n + 1] = c'\n'
     return n + 2
