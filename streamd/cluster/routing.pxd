@@ -40,7 +40,7 @@ cdef class Routing(Capability):
     cdef Dispatcher dispatcher
     cdef Database db
     cdef list plans                      # Plan by Route.index; None: no keys
-    cdef bytes places                    # of the only key of requests, by Route.index; 0: they may have none, or several
+    cdef bytes places                    # of the only key of requests, by Route.index; 0: none or several
     cdef object topology                 # see topology.Topology
     cdef unsigned char[SLOTS] states     # set of SlotState, by slot
     cdef readonly bint is_up             # cluster_state is ok

@@ -89,7 +89,7 @@ cdef class Capability:
         return None
 
     cdef bint is_served(self, Route route, list args) noexcept:
-        """Whether a request has one key, which is served here: then no redirection is looked for (`Dispatcher.router`)."""
+        """Whether a request has one key, which is served here; it needs no redirection (`Dispatcher.router`)."""
         return False
 
     cdef str find_redirection(self, Client client, Route route, list args, int flags):
