@@ -209,6 +209,8 @@ class Archiver:
             for config in self.settings.publish:
                 keep(self.layout, config, self.disk)
             check_libraries(self.layout)
+        if self.merges is not None:
+            self.merges.keep(streams)
         for stream in streams:
             report.streams.append(self.archive_stream(stream))
         report.seconds = time.monotonic() - started

@@ -12,7 +12,7 @@ one of the files, or if the process ends, the new file is discarded: nothing nam
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 
 from streamd.archive.archive_errors import LockedError
@@ -142,7 +142,11 @@ class BackgroundMerges:
         """The merge of a stream that has come to its end, which the caller closes; None: there is none, or it still runs."""
         return None if self.is_merging(stream) else self._merges.pop(stream, None)
 
+    def keep(self, streams: Collection[str]) -> None:
+        """Stop those of other streams, of which there will be no rounds."""
+        for stream in self._merges.keys() - set(streams):
+            self._merges.pop(stream).close()
+
     def close(self) -> None:
         """Stop all."""
-        for stream in list(self._merges):
-            self._merges.pop(stream).close()
+        self.keep(())

@@ -172,6 +172,18 @@ def test_what_goes_wrong_in_a_merge_is_reported_by_a_round(
     scene.assert_whole()
 
 
+def test_a_stream_that_goes_takes_its_merge_with_it(scene: Scene) -> None:
+    scene.held_at = "merge staged"
+    scene.begin()
+    scene.goes_on.set()
+    scene.store.xadd("other", {"n": 1})
+    options = {**scene.options, "stream": "other"}
+    assert archive_once(scene.path, options, merges=scene.merges).is_success
+    assert not scene.store.exists(MERGING)
+    assert scene.staged == []
+    scene.assert_whole()
+
+
 def test_the_end_of_the_service_ends_its_merges(scene: Scene) -> None:
     scene.held_at = "merge staged"
     scene.begin()
