@@ -4,7 +4,7 @@
 
 Each job is a command of its own; what is shown is the largest resident set that one of its processes has ever had (VmHWM), libraries
 included. Java is left out: its heap is a setting. A stream of three fields, all in one day, is exported and loaded; then archived at once, read,
-published, deleted from and restored; and archived again in forty runs, whose small files are merged.
+published, deleted from and restored; and archived again in forty runs, whose small files are merged, and by a service.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+import redis
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.moving import START_MS, STREAM
 from benchmarks.servers import Server, describe_machine, start_server
+from benchmarks.tiered import Line
+from benchmarks.tiered import fill as fill_part
 from streamd.transfer.files import FORMATS
 
 LOOK_S = 0.05
@@ -93,6 +96,28 @@ class Bench:
     def offline(self, name: str, *words: str) -> None:
         self.job(name, "-m", "streamd", "archive", *words)
 
+    def service(self, archive: str) -> None:
+        """A service that keeps both tables, and merges small files beside its rounds, each of which archives one of RUNS parts."""
+        name, key = "archive run --every, both tables, merging", "served"
+        if self.only not in name:
+            return
+        command = [
+            sys.executable, "-m", "streamd", "archive", "run", archive, key, "--every", "1s", "--keep", "0s", "--trim-delay", "0s",
+            "-p", str(self.server.port), "--publish", "delta", "--publish", "iceberg",
+        ]  # fmt: skip
+        line, part = Line(self.server), self.rows // RUNS
+        fill_part(line, 0, part, key)
+        with (
+            redis.Redis(port=self.server.port) as client,
+            subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
+        ):
+            for number in range(1, RUNS):
+                fill_part(line, part * number, part * (number + 1), key)
+                while client.xlen(key) and process.poll() is None:
+                    time.sleep(LOOK_S)
+            self.peaks[name] = peak_of(process.pid)
+            process.terminate()
+
     def run_all(self, *, with_spark: bool) -> None:
         archive, again, out = (str(self.folder / name) for name in ("archive", "again", "out"))
         port, now = str(self.server.port), ("--keep", "0s", "--trim-delay", "0s")
@@ -103,6 +128,7 @@ class Bench:
             self.streamd(f"load, {form}", "load", path, "--into", "loaded", "--replace", "--again")
             self.server.send("DEL", "loaded")
             Path(path).unlink(missing_ok=True)
+        self.service(str(self.folder / "served"))
         if with_spark:
             self.job("Spark, a stream", "-c", SPARK, port, STREAM)
         self.streamd("archive run", "archive", "run", archive, STREAM, *now, "--check", "content", is_needed=True)

@@ -1,6 +1,6 @@
 """What reads of a stream through its archive cost: ranges, a consumer group, the other clients, and memory.
 
-    python -m benchmarks.tiered [--rows N] [--quick]
+    python -m benchmarks.tiered [--rows N] [--rounds N] [--quick]
 
 A stream is archived and trimmed; the server reads it with `stream-archive-dir`. Row groups have 65,536 entries of three fields.
 
@@ -8,7 +8,8 @@ A stream is archived and trimmed; the server reads it with `stream-archive-dir`.
     range, cached   the same from one that it has
     group           one consumer that reads all of the stream by XREADGROUP COUNT 1000, with NOACK, or acknowledging: an XACK of all
                     1000 goes before the next XREADGROUP. The same from a stream that is in memory, with a tenth of the entries
-    PING            of another client, every millisecond: alone, and during each of these
+    PING            of another client, every millisecond: alone, and during each of these; then in rounds, of each in turn, during nothing,
+                    a process that computes on the load's CPU and asks nothing, and reads, of the archive and of memory
     memory          the most that a process that reads the archive has ever used
 
 Times of the clock mean little while others use the processors; CPU time of the server and of the reader is shown beside them.
@@ -192,6 +193,22 @@ class Took:
         return f"{server:.2f} + {reader:.2f}"
 
 
+BURN = "while True: pass"
+
+PING_S = 5.0
+"""How long each way is pinged in a round."""
+
+
+@contextmanager
+def burning() -> Iterator[None]:
+    """A process that computes, on the load's CPU."""
+    with subprocess.Popen([sys.executable, "-c", BURN]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 class Bench:
     """A server that reads an archive, and a client of it."""
 
@@ -210,11 +227,11 @@ class Bench:
             clock.append(time.perf_counter() - begun)
         return Took(clock, self.server.cpu_s() - before[0], cpu_of(pids) - before[1])
 
-    def ranges(self, numbers: Iterable[int]) -> Took:
+    def ranges(self, numbers: Iterable[int], key: str = STREAM) -> Took:
         """XRANGE from each of these entries on."""
 
         def request(number: int) -> Callable[[], None]:
-            return lambda: self.line.call("XRANGE", STREAM, entry_id(number), "+", "COUNT", 100)
+            return lambda: self.line.call("XRANGE", key, entry_id(number), "+", "COUNT", 100)
 
         return self.measure(map(request, numbers))
 
@@ -243,19 +260,58 @@ class Bench:
         return took
 
 
+def ping_in_rounds(bench: Bench, rows: int, rounds: int) -> Table:
+    """Each way in turn, again and again: the machine does other work, which changes."""
+    step, marks = rows // RANGES, range(RANGES)
+
+    def burn() -> None:
+        with burning():
+            time.sleep(PING_S)
+
+    ways: dict[str, Callable[[], object]] = {
+        "nothing": lambda: time.sleep(PING_S),
+        "nothing; the load's CPU is busy": burn,
+        "ranges, archive, cold": lambda: bench.ranges(at * 37 % RANGES * step for at in marks),
+        "ranges, archive, cached": lambda: bench.ranges(range(0, RANGES * 100, 10)),
+        "ranges, memory": lambda: bench.ranges(range(0, RANGES * 100, 10), LIVE),
+        "group, archive": lambda: bench.group_reads(rows // 4, acks=False),
+        "group, memory": lambda: bench.group_reads(rows // 10, acks=False, key=LIVE),
+    }
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, run in ways.items():
+            until = time.monotonic() + PING_S
+            with pinging(bench.server) as pings:
+                while time.monotonic() < until:
+                    run()
+            found[name].append(tail(pings))
+    table = Table(f"PING in {rounds} rounds, during", "median, ms", "99.9 %, ms", "lowest and highest 99.9 %")
+    for name, tails in found.items():
+        middles, ends = zip(*tails, strict=True)
+        spread = f"{min(ends):.2f}, {max(ends):.2f}"
+        table.add_row(name, f"{statistics.median(middles):.2f}", f"{statistics.median(ends):.2f}", spread)
+    return table
+
+
 def cpu_of(pids: list[int]) -> float:
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
 
 
-def tail(times: list[float]) -> str:
+def tail(times: list[float]) -> tuple[float, float]:
+    """The median, and the 99.9th percentile."""
     times = sorted(times)
-    return f"{statistics.median(times):.2f}, {times[min(len(times) - 1, int(0.999 * len(times)))]:.2f}"
+    return statistics.median(times), times[min(len(times) - 1, int(0.999 * len(times)))]
+
+
+def text(tails: tuple[float, float]) -> str:
+    return f"{tails[0]:.2f}, {tails[1]:.2f}"
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--rows", default=10_000_000, show_default=True, help="Archived entries.")
+@click.option("--rounds", default=5, show_default=True, help="Of PING during each way.")
 @click.option("--quick", is_flag=True, help="A tenth of the rows.")
-def main(rows: int, quick: bool) -> None:
+def main(rows: int, rounds: int, quick: bool) -> None:
     end_in_order()
     pin_load()
     rows = rows // 10 if quick else rows
@@ -271,7 +327,7 @@ def main(rows: int, quick: bool) -> None:
             move_readers(path)
             with pinging(server) as pings:
                 time.sleep(5)
-            table.add_row("nothing", "", "", tail(pings))
+            table.add_row("nothing", "", "", text(tail(pings)))
             step = rows // RANGES
             for name, numbers in (
                 ("range, cold", [(at * 37 % RANGES) * step for at in range(RANGES)]),
@@ -280,7 +336,7 @@ def main(rows: int, quick: bool) -> None:
                 with pinging(server) as pings:
                     took = bench.ranges(numbers)
                 middle = statistics.median(took.clock) * 1000
-                table.add_row(name, f"{middle:.2f} ms", took.times(len(took.clock)), tail(pings))
+                table.add_row(name, f"{middle:.2f} ms", took.times(len(took.clock)), text(tail(pings)))
             fill(bench.line, 0, rows // 10, LIVE)
             for key, number, where in ((STREAM, rows, "archive"), (LIVE, rows // 10, "memory")):
                 for acks in (False, True):
@@ -288,11 +344,13 @@ def main(rows: int, quick: bool) -> None:
                         took = bench.group_reads(number, acks=acks, key=key)
                     name = f"group, {'acknowledging' if acks else 'NOACK'}, {where}"
                     rate = number / sum(took.clock)
-                    table.add_row(name, f"{rate:,.0f} entries/s", took.times(number), tail(pings))
+                    table.add_row(name, f"{rate:,.0f} entries/s", took.times(number), text(tail(pings)))
+            rounds_table = ping_in_rounds(bench, rows, rounds)
             table.add_row("memory", f"{most_mb(path):.0f} MB", "", "")
     console = Console(width=120)
     console.print(machine)
     console.print(table)
+    console.print(rounds_table)
 
 
 if __name__ == "__main__":
