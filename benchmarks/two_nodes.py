@@ -2,14 +2,14 @@
 
     python -m benchmarks.two_nodes [--requests 20000] [--rounds 15]
 
-Clusters of one and of two primaries. Each node gets the same load, from a process of its own: XADD in pipelines of 16 (eight times as many
+A cluster of two primaries, and two clusters of one, which do not know of each other. Each node gets the same load, from a process of its own: XADD in pipelines of 16 (eight times as many
 entries) and one by one, and XREADGROUP COUNT 10 + XACK of all ten, to four streams one after the other, a request at a time. What is counted
-is the CPU time of each node's process, so it does not matter what else the cores do, nor what the load costs. A node and its load are bound
-to one core, in both clusters: what a change of processes costs a node is then the same.
+is the CPU time of each node's process, so it does not matter what the load costs. A node and its load are bound to one core, and both cores
+are busy in both cases: what two busy cores cost each other is not a cost of the cluster.
 
 A node is at its limit when it uses a second of CPU in a second. So with a core for itself, it serves as many entries per second as it has
-served here, divided by the CPU seconds that it has used, and the cluster serves the sum of its nodes. Of each node, the round with the least
-CPU time counts.
+served here, divided by the CPU seconds that it has used, and the cluster serves the sum of its nodes; one node is the mean of the two that
+are alone. Of each node, the round with the least CPU time counts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from statistics import mean
 
 import click
 
@@ -70,29 +72,35 @@ def put_load_on(port: int, streams: list[str], act: Callable[[socket.socket, str
             act(sock, stream)
 
 
-def measure(cluster: EmbeddedCluster, act: Callable[[socket.socket, str], None]) -> list[float]:
-    """The CPU time of each node."""
-    nodes = len(cluster.nodes)
+def streams_by_port(cluster: EmbeddedCluster) -> dict[int, list[str]]:
+    """Streams that are spread evenly over the nodes."""
+    count = STREAMS * len(cluster.nodes)
     client = cluster.client()
-    count = STREAMS * nodes
-    streams = [f"s:{{{tag_of(number, count)}}}" for number in range(count)]
-    at = {node.port: number for number, node in enumerate(cluster.nodes)}
-    owners = [at[client.get_node_from_key(stream).port] for stream in streams]
-    if any(owners.count(number) != STREAMS for number in range(nodes)):
-        raise SystemExit(f"the streams are spread unevenly: {owners}")
-    pids = []
-    cores = sorted(os.sched_getaffinity(0))[:nodes]
-    for node, core in zip(cluster.nodes, cores, strict=True):
-        with node.client() as each:
-            pids.append(each.info("server")["process_id"])
-        os.sched_setaffinity(pids[-1], {core})
-    before = list(map(cpu_s, pids))
+    found: dict[int, list[str]] = {node.port: [] for node in cluster.nodes}
+    for number in range(count):
+        stream = f"s:{{{tag_of(number, count)}}}"
+        found[client.get_node_from_key(stream).port].append(stream)
+    if any(len(streams) != STREAMS for streams in found.values()):
+        raise SystemExit(f"the streams are spread unevenly: {found}")
+    return found
+
+
+def measure(clusters: list[EmbeddedCluster], act: Callable[[socket.socket, str], None]) -> list[float]:
+    """The CPU time of each node of clusters."""
+    cores = sorted(os.sched_getaffinity(0))
     fork = multiprocessing.get_context("fork")
-    loads = []
-    for number, node in enumerate(cluster.nodes):
-        own = [stream for stream, owner in zip(streams, owners, strict=True) if owner == number]
-        loads.append(fork.Process(target=put_load_on, args=(node.port, own, act, cores[number])))
-        loads[-1].start()
+    pids, loads = [], []
+    for cluster in clusters:
+        streams = streams_by_port(cluster)
+        for node in cluster.nodes:
+            core = cores[len(pids)]
+            with node.client() as client:
+                pids.append(client.info("server")["process_id"])
+            os.sched_setaffinity(pids[-1], {core})
+            loads.append(fork.Process(target=put_load_on, args=(node.port, streams[node.port], act, core)))
+    before = list(map(cpu_s, pids))
+    for load in loads:
+        load.start()
     for load in loads:
         load.join()
     return [cpu_s(pid) - begun for pid, begun in zip(pids, before, strict=True)]
@@ -111,16 +119,22 @@ def main(requests: int, rounds: int) -> None:
     found: dict[tuple[str, int], list[list[float]]] = {}
     for _ in range(rounds):
         for nodes in (1, 2):
-            with start_cluster(nodes=nodes, own_process=True, save="") as cluster:
+            with ExitStack() as stack:
+                clusters = [
+                    stack.enter_context(start_cluster(nodes=nodes, own_process=True, save=""))
+                    for _ in range(2 // nodes)
+                ]
                 for name, act in loads.items():
-                    found.setdefault((name, nodes), []).append(measure(cluster, act))
+                    found.setdefault((name, nodes), []).append(measure(clusters, act))
     click.echo(describe_machine())
     click.echo(
         f"{'':28} {'one node':>12} {'two nodes':>12} {'times':>6}   entries per second, with a core for each node"
     )
     for name in loads:
         entries = (8 if "16" in name else 1) * share * STREAMS
-        one, two = (sum(entries / min(node) for node in zip(*found[name, nodes], strict=True)) for nodes in (1, 2))
+        one, two = (
+            nodes * mean(entries / min(node) for node in zip(*found[name, nodes], strict=True)) for nodes in (1, 2)
+        )
         click.echo(f"{name:28} {one:12,.0f} {two:12,.0f} {two / one:6.2f}")
 
 
