@@ -15,7 +15,7 @@ KEYS = 200_000
 """Of each type."""
 PER_REQUEST = 1000
 LEFT = 0.35
-"""The part of their memory that may stay: what is free but too scattered to be returned at once. Redis keeps nearly all of it."""
+"""The part of their memory that may stay: what is free but too scattered to be returned at once."""
 
 WORDS = [f"member:{at:05}" for at in range(10)]
 FILLINGS = {
