@@ -621,6 +621,9 @@ def load_until(reached: int, number: int, store: Store, path: Path) -> None:
     ) as loading:
         eventually(lambda: store.xlen("s") >= reached or loading.poll() is not None)
         loading.send_signal(number)
+    # What it had sent is executed before the server sees its end.
+    newest = store.client_id()
+    eventually(lambda: all(int(each["id"]) <= newest for each in store.client_list()), what="its connections have gone")
 
 
 STAGED = "streamd:load:{big}:*:stream"

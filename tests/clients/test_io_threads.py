@@ -49,8 +49,11 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 def places(wire: Wire) -> list[int]:
     """The thread of each connection, in the order of their IDs."""
-    lines = wire.call("CLIENT", "LIST").value.splitlines()
-    found = {int(line.split()[0][3:]): int(re.search(rb"io-thread=(\d+)", line)[1]) for line in lines}  # type: ignore[index]
+    found = {}
+    for line in wire.call("CLIENT", "LIST").value.splitlines():
+        fields = dict(field.split(b"=", 1) for field in line.split())
+        assert b"io-thread" in fields, line
+        found[int(fields[b"id"])] = int(fields[b"io-thread"])
     return [found[number] for number in sorted(found)]
 
 
