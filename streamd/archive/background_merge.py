@@ -29,6 +29,10 @@ from streamd.disk import Disk
 __all__ = ["BackgroundMerge", "BackgroundMerges"]
 
 
+MOST_MERGES = 16
+"""That run or wait for a round, in one process."""
+
+
 class _StoppedError(Exception):
     """The service stops."""
 
@@ -53,6 +57,7 @@ class BackgroundMerge:
         self._hook = hook
         self._stopping = threading.Event()
         self._fault: Exception | None = None
+        self._is_verified = False
         self._resources = ExitStack()
         self._resources.callback(lock.connection.close)
         self._resources.callback(lock.release)
@@ -70,6 +75,7 @@ class BackgroundMerge:
             self._hook("merge staged")
             self.rewrite.compare()
             self._hook("merge verified")
+            self._is_verified = True
         except Exception as error:  # raised in the round that asks
             self._fault = error
 
@@ -91,7 +97,7 @@ class BackgroundMerge:
             return False
         if self._fault is not None:
             raise self._fault
-        return merging_run(connection, log.stream) == self._lock.run
+        return self._is_verified and merging_run(connection, log.stream) == self._lock.run
 
     def close(self) -> None:
         """Stop, if it still runs, and remove what has not been moved into place."""
@@ -102,7 +108,10 @@ class BackgroundMerge:
 
 
 class BackgroundMerges:
-    """The merges of one process: one of them runs at a time, and each waits for a round of its stream to commit it."""
+    """The merges of one process: one of them runs at a time, and each waits for a round of its stream to commit it.
+
+    Each holds two connections and a folder until then, so their number is limited.
+    """
 
     def __init__(self) -> None:
         self._merges: dict[str, BackgroundMerge] = {}
@@ -122,7 +131,7 @@ class BackgroundMerges:
         options  how its server is reached, which has the lock of the merge
         run      a name that no other run has
         """
-        if any(each.is_running for each in self._merges.values()):
+        if len(self._merges) >= MOST_MERGES or any(each.is_running for each in self._merges.values()):
             return
         connection = connect(options)
         try:

@@ -133,6 +133,22 @@ def test_other_archivers_leave_a_merge_alone_and_begin_no_other(scene: Scene) ->
     scene.assert_whole()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_merge_whose_thread_ends_before_it_has_verified_is_discarded(scene: Scene) -> None:
+    """A thread that raises SystemExit ends silently."""
+
+    def leave(step: str) -> None:
+        if step == "merge staged":
+            raise SystemExit
+
+    assert scene.round(leave).is_success
+    scene.finish()
+    assert scene.round(lambda step: None).is_success
+    assert scene.rows_of_files == [10] * 4
+    scene.finish()
+    scene.assert_whole()
+
+
 @pytest.mark.parametrize("change", ["deletion", "another merge", "lost lock"])
 def test_a_merge_of_files_that_have_changed_is_discarded(scene: Scene, change: str) -> None:
     scene.begin()
