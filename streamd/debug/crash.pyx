@@ -42,6 +42,13 @@ cdef extern from *:
     #endif
     #endif
 
+    /* fork() would wait for the locks of heaps, one of which the crash may have left locked. */
+    #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+    #define STREAMD_FORK _Fork
+    #else
+    #define STREAMD_FORK fork
+    #endif
+
     #define STREAMD_STACK_BYTES (1 << 20)
     #define STREAMD_FRAMES 128
     #define STREAMD_CHILD_S 10
@@ -118,7 +125,7 @@ cdef extern from *:
 
     static void streamd_report_in_child(int fd) {
         int status = -1;
-        pid_t pid = fork();
+        pid_t pid = STREAMD_FORK();
         if (pid == 0) {
             sigset_t none;
             for (size_t i = 0; i < sizeof(streamd_deadly) / sizeof(int); i++) streamd_set_default(streamd_deadly[i]);

@@ -262,6 +262,7 @@ cdef class Database:
         """Take a record out of all three structures. The last one of the dense list moves to its place."""
         cdef KeyRecord last
         cdef list tail
+        cdef object value = value_of(record)    # before anything changes: a closed value is opened, which may fail
         if record.deadline_at >= 0:
             self.drop_deadline(record)
         if is_reserved(record):
@@ -510,9 +511,9 @@ cdef class Database:
         if record is None:
             self.add_typed(key, value, number)
             return 0
+        old = value_of(record)      # before anything changes, as in take_out
         if record.deadline_at >= 0 and not keep_expiry:
             self.drop_deadline(record)
-        old = value_of(record)
         if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
             self.note_use(record)
         self.overwrite(record, key, value, number)
