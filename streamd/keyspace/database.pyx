@@ -262,7 +262,7 @@ cdef class Database:
         """Take a record out of all three structures. The last one of the dense list moves to its place."""
         cdef KeyRecord last
         cdef list tail
-        cdef object value = value_of(record)    # before anything changes: a closed value is opened, which may fail
+        cdef object _value = value_of(record)   # before anything changes: a closed value is opened, which may fail
         if record.deadline_at >= 0:
             self.drop_deadline(record)
         if is_reserved(record):
