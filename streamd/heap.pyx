@@ -73,7 +73,7 @@ cdef extern from *:
             slab->next->previous = slab->previous;
         slab->is_open = 0;
     }
-    /* Memory for more slabs. Those of a chunk are described in its first one. 0: there is none. */
+    /* Memory for more slabs. The first slab of a chunk describes the others. Returns 0 when there is no memory. */
     static int streamd_add_chunk(void) {
         _Static_assert(STREAMD_CHUNK / STREAMD_SLAB * sizeof(streamd_slab) <= STREAMD_SLAB, "one slab describes all");
         char *mapped = mmap(NULL, 2 * STREAMD_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

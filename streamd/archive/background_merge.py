@@ -148,7 +148,7 @@ class BackgroundMerges:
         return stream in self._merges and self._merges[stream].is_running
 
     def take(self, stream: str) -> BackgroundMerge | None:
-        """The merge of a stream that has come to its end, which the caller closes; None: there is none, or it still runs."""
+        """The finished merge of a stream, which the caller closes; None if none has finished."""
         return None if self.is_merging(stream) else self._merges.pop(stream, None)
 
     def keep(self, streams: Collection[str]) -> None:

@@ -48,7 +48,7 @@ def holder_of(connection: Connection, stream: str) -> dict[str, Any] | None:
 
 
 def merging_run(connection: Connection, stream: str) -> str | None:
-    """The run that merges files of a stream in the background; None: there is none, or its process has ended."""
+    """The run that merges files of a stream in the background; None if no live process does."""
     holder = described(connection.command("GET", key_beside("merging", stream)))
     return None if holder is None or is_dead(holder) else holder.get("run")
 

@@ -152,7 +152,7 @@ class Replica:
         return int(self.target.info()["second_repl_offset"]) - 1
 
     def is_whole_since(self, moment: float) -> bool:
-        """Whether the target had everything up to its offset at a moment after this one, which each `state` reads anew."""
+        """Whether, at some time after `moment`, the target had everything up to its offset. Each `state` asks it."""
         return True
 
     # --- Progress ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ There are as many records as keys, so a record and the bytes of its key are one 
 
 There may be as many small values, each of which is one block of memory and an object around it. The object is only
 there while the value is in use: the values of the last OPEN_RECORDS records that were added or opened have one. Any
-other is closed: its record holds the block itself, and the object is made anew for whoever asks next (`value_of`). What
+other is closed: its record holds the block itself, and a new object is created for whoever asks next (`value_of`). What
 can be closed is for the type to say (ValueType.close, ValueType.open).
 """
 
