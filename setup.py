@@ -208,7 +208,9 @@ def extension(path: Path) -> Extension:
     level = next((level for level, modules in OPTIMIZATION.items() if name.removeprefix("streamd.") in modules), "-Os")
     spared = SPARED[level] if IS_GCC else ()
     more = os.environ.get("STREAMD_COMPILE_ARGS", "").split()
-    return Extension(name, [str(path)], extra_compile_args=[*COMPILE_ARGS, level, *spared, *more], extra_link_args=LINK_ARGS)
+    return Extension(
+        name, [str(path)], extra_compile_args=[*COMPILE_ARGS, level, *spared, *more], extra_link_args=LINK_ARGS
+    )
 
 
 setup(
