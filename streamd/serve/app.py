@@ -63,6 +63,7 @@ from streamd.serve.listeners import Listeners
 from streamd.serve.process import Process
 from streamd.serve.shutdown import Shutdown
 from streamd.serve.tls import make_context
+from streamd.sockets.loop import ServerLoop
 from streamd.tiered.tiered_reads import TieredReads
 from streamd.users.acl import Acl
 from streamd.values.hashes.hash_limits import HashLimits
@@ -137,7 +138,7 @@ class Server(Host):
         if not self.is_stopped:
             self.get(Following).begin()
             self.get(Cluster).data_loaded()
-            self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
+            self._plan_cron()
 
     @property
     def port(self) -> int:
@@ -175,6 +176,8 @@ class Server(Host):
         """Stop listening and working; unsent replies are still sent to clients."""
         if self._cron_handle is not None:
             self._cron_handle.cancel()
+        if isinstance(self.loop, ServerLoop):
+            self.loop.events.cancel(self._cron)
         self.get(Shutdown).is_done = True
         self.get(Listeners).close()
         for capability in self.capabilities:
@@ -184,9 +187,15 @@ class Server(Host):
         self.get(Listeners).finish()
         self._stopped.set()
 
+    def _plan_cron(self) -> None:
+        if isinstance(self.loop, ServerLoop):
+            self.loop.events.call_later(1 / self.config.hz, self._cron)
+        else:
+            self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
+
     def _cron(self) -> None:
         """The work done `hz` times a second, a bounded amount each time."""
-        self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
+        self._plan_cron()
         self.cron_loops += 1
         self.get(Process).beat()
         if self.is_cron_paused or self.dispatcher.is_busy:

@@ -42,13 +42,18 @@ cdef class EventSet:
     cdef list crews                     # those of the pollers; None: there are none
     cdef list gone                      # those that left the set during `handle`, which may still have events there
     cdef bint is_handling
+    cdef bint has_closing               # some poller closes as soon as it is empty
     cdef long long deadline_us          # when `wait` returns, at the latest, by the monotonic clock; -1: never
+    cdef list timers                    # [(when by the monotonic clock, callback)], which are `wait`'s
+    cdef long long timer_us             # the earliest of them; -1: there are none
     cdef Happening[MOST_EVENTS] happenings
 
     cpdef close(self)
     cdef int take(self, int ms) except -1
     cdef int take_beside(self, int ms) except -2
     cdef list handle(self, int count)
+    cdef int set_timers(self, list timers) except -1
+    cdef int run_timers(self, object loop, long long now_us) except -1
 
 
 cdef class Poller:

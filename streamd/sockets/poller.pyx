@@ -20,6 +20,7 @@ go on to report its events.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EINTR, errno
 from libc.limits cimport INT_MAX
@@ -170,6 +171,7 @@ cdef class EventSet:
             raise NotImplementedError("neither epoll nor kqueue")
         self.pollers = []
         self.gone = []
+        self.set_timers([])
         self.fd = set_open()
         if self.fd < 0:
             raise last_error()
@@ -230,11 +232,11 @@ cdef class EventSet:
         cdef Watched watched
         cdef list found = None
         cdef uintptr_t owner
-        cdef int i
+        cdef Py_ssize_t i
         self.is_handling = True
         try:
-            for poller in self.pollers:
-                poller.host.events_begin()
+            for i in range(PyList_GET_SIZE(self.pollers)):
+                (<Poller>PyList_GET_ITEM(self.pollers, i)).host.events_begin()
             if self.crews is not None:
                 for crew in self.crews:
                     crew.serve()
@@ -255,17 +257,19 @@ cdef class EventSet:
                         watched.failed(error)
         finally:
             try:
-                for poller in self.pollers:
-                    poller.host.events_end()
+                for i in range(PyList_GET_SIZE(self.pollers)):
+                    (<Poller>PyList_GET_ITEM(self.pollers, i)).host.events_end()
             finally:
                 self.is_handling = False
-                if self.gone:
+                if PyList_GET_SIZE(self.gone):
                     self.gone.clear()
                 if self.crews is not None:
                     for crew in self.crews:
                         crew.dispatch()
-            for i in range(len(self.pollers) - 1, -1, -1):
-                (<Poller>self.pollers[i]).close_if_empty()
+            if self.has_closing:
+                self.has_closing = False
+                for poller in list(self.pollers):
+                    poller.close_if_empty()
         return found
 
     def poll(self):
@@ -290,15 +294,15 @@ cdef class EventSet:
         timeout  in seconds, until the loop has something to do; None: without end
         """
         cdef object ready = loop._ready
-        cdef long long left = -1
+        cdef long long now_us = monotonic_us(), until_us
         cdef list found
         cdef int count
-        self.deadline_us = -1
-        if timeout is not None:
-            left = <long long>(min(timeout, FAR_S) * 1e6)
-            self.deadline_us = monotonic_us() + left
+        self.deadline_us = -1 if timeout is None else now_us + <long long>(min(timeout, FAR_S) * 1e6)
         while True:
-            count = self.take(-1 if self.deadline_us < 0 else <int>min((left + 999) // 1000, INT_MAX))
+            until_us = self.deadline_us
+            if self.timer_us >= 0 and (until_us < 0 or self.timer_us < until_us):
+                until_us = self.timer_us
+            count = self.take(-1 if until_us < 0 else <int>min((max(until_us - now_us, 0) + 999) // 1000, INT_MAX))
             if count or self.crews is not None:
                 try:
                     found = self.handle(count)
@@ -309,18 +313,42 @@ cdef class EventSet:
                     found = None
                 if found is not None:
                     return found
-            if ready:
+            if until_us >= 0:
+                now_us = monotonic_us()
+                if self.timer_us >= 0 and self.timer_us <= now_us:
+                    self.run_timers(loop, now_us)
+            if ready or (self.deadline_us >= 0 and self.deadline_us <= now_us):
                 return ()
-            if self.deadline_us >= 0:
-                left = self.deadline_us - monotonic_us()
-                if left <= 0:
-                    return ()
 
     def wait_until(self, double when):
         """A timer of the loop has been set: `wait` returns at that time, at the latest."""
         cdef long long us = <long long>(min(when, FAR_S) * 1e6)
         if self.deadline_us < 0 or us < self.deadline_us:
             self.deadline_us = us
+
+    def call_later(self, double seconds, object callback):
+        """Call back, once, while the loop waits: for what is done all the time, at a third of what a timer of the loop costs."""
+        self.set_timers([*self.timers, (monotonic_us() + <long long>(seconds * 1e6), callback)])
+
+    def cancel(self, object callback):
+        self.set_timers([each for each in self.timers if each[1] != callback])
+
+    cdef int set_timers(self, list timers) except -1:
+        self.timers = timers
+        self.timer_us = min([each[0] for each in timers]) if timers else -1
+        return 0
+
+    cdef int run_timers(self, object loop, long long now_us) except -1:
+        cdef list due = [each for each in self.timers if each[0] <= now_us]
+        self.set_timers([each for each in self.timers if each[0] > now_us])
+        for _, callback in due:
+            try:
+                callback()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                loop.call_exception_handler({"message": f"{callback!r} failed.", "exception": error})
+        return 0
 
 
 cdef class Poller:
@@ -360,12 +388,18 @@ cdef class Poller:
 
     cdef int close_if_empty(self) except -1:
         cdef Crew crew = self.crew
-        if self.is_closing and not self.events.is_handling and crew is not None and crew.is_idle():
+        if not self.is_closing:
+            return 0
+        if self.events.is_handling:
+            self.events.has_closing = True
+            return 0
+        if crew is not None and crew.is_idle():
             self.crew = None
             self.events.crews = [each for each in self.events.crews if each is not crew] or None
             crew.disband()
-        if (self.is_closing and not self.size and not self.events.is_handling and self.crew is None
-                and self in self.events.pollers):
+        if self.crew is not None or self.size:
+            self.events.has_closing = True
+        elif self in self.events.pollers:
             self.events.pollers.remove(self)
             if self.owns_events:
                 self.loop.remove_reader(self.events.fd)

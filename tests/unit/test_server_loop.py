@@ -56,6 +56,51 @@ def test_timers_run_in_order_and_not_early() -> None:
     assert run(main) == ["a", "b", "c"]
 
 
+def test_timers_of_the_set_run_in_order_and_are_cancelled() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ServerLoop)
+        found: list[str] = []
+        done = asyncio.Event()
+
+        def cancelled() -> None:
+            found.append("cancelled")
+
+        def again() -> None:
+            found.append("again")
+            if len(found) < 3:
+                loop.events.call_later(0.01, again)
+            else:
+                done.set()
+
+        loop.events.call_later(0.005, cancelled)
+        loop.events.call_later(0.01, again)
+        loop.events.cancel(cancelled)
+        await done.wait()
+        return found
+
+    assert run(main) == ["again"] * 3
+
+
+def test_a_timer_of_the_set_that_fails_is_reported_and_others_run() -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ServerLoop)
+        reported: list[str] = []
+        loop.set_exception_handler(lambda _loop, context: reported.append(str(context["exception"])))
+        done = asyncio.Event()
+
+        def fail() -> None:
+            raise ValueError("this one fails")
+
+        loop.events.call_later(0, fail)
+        loop.events.call_later(0, done.set)
+        await done.wait()
+        return reported
+
+    assert run(main) == ["this one fails"]
+
+
 def test_another_thread_wakes_a_loop_that_has_nothing_to_do() -> None:
     async def main() -> int:
         loop = asyncio.get_running_loop()
