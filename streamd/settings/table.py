@@ -406,7 +406,7 @@ PERSISTENCE = (
         "dbfilename", "dump.rdb", flags="protected", apply="refresh", check=only_a_filename("dbfilename"),
         doc="Name of the snapshot.",
     ),
-    boolean("rdbcompression", True, doc="Compress strings in snapshots."),
+    boolean("rdbcompression", True, apply="refresh", doc="Compress strings in snapshots."),
     boolean("rdbchecksum", True, flags="immutable", doc="Write and verify checksums of snapshots."),
     choice(
         "rdb-form", "8.6", ("8.10", "8.8", "8.6", "7.2", "7.0"), apply="refresh",

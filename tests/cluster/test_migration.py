@@ -280,6 +280,21 @@ def test_a_key_that_lives_on_is_not_lost_on_its_way(new_node: NewNode) -> None:
     assert target.call("TTL", f"{TAG}short").value == -1
 
 
+def test_slots_that_have_left_are_deleted_before_they_come_back(new_node: NewNode) -> None:
+    nodes = start_cluster(new_node, ("streamd", "streamd"))
+    source, target = nodes
+    for number in range(4000):
+        source.must("SET", f"{TAG}{number}", "v")
+    for _ in range(3):
+        task = begin(target, 0, 999)
+        wait_until(lambda: is_completed(source, target, task), "the migration is completed")  # noqa: B023
+        wait_until(lambda: b"active_trim_running:0" in source.call("CLUSTER", "INFO").value, "all are deleted")  # noqa: B023
+        assert source.call("DBSIZE").value == 0
+        assert target.call("DBSIZE").value == 4000
+        nodes.wait()
+        source, target = target, source
+
+
 @pytest.mark.parametrize(("first", "second"), [("streamd", "streamd"), ("redis", "streamd"), ("streamd", "redis")])
 @pytest.mark.parametrize("victim", ["source", "target"])
 def test_the_old_owner_keeps_the_slots_when_a_node_is_killed(

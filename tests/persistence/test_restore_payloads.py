@@ -15,8 +15,8 @@ from support.files.rdb import NOW_MS, STRINGS, make_length, make_payload, make_s
 from streamd.core.context import Context
 from streamd.errors import CorruptFileError
 from streamd.persistence.rdb.format import FORMS, LoadOptions, WriteOptions
-from streamd.persistence.rdb.read import PayloadError, restore_value
-from streamd.persistence.rdb.write import dump_value
+from streamd.persistence.rdb.read import PayloadError, PayloadReader, restore_value
+from streamd.persistence.rdb.write import RdbWriter, dump_value
 from streamd.values.streams.stream import Stream
 
 validate_node = compiled("nodes").validate_node
@@ -69,6 +69,23 @@ def test_version_and_checksum() -> None:
         with pytest.raises(PayloadError, match=r"format version|shorter than its footer|wrong checksum"):
             restore_value(damaged)
     assert restore_value(make_payload(payload[:-10], 0)) == b"hello"
+
+
+def test_one_reader_and_one_writer_serve_many_payloads() -> None:
+    plain = WriteOptions(compression=False, checksum=False)
+    writer, reader = RdbWriter(None, plain), PayloadReader()
+    for seed in range(6):
+        value = make_stream(seed, entries=20_000 if seed == 3 else 50)
+        payload = writer.payload(value)
+        assert payload == dump_value(value, plain)
+        assert payload[-8:] == bytes(8)
+        found = reader.read(payload)
+        assert see(found) == see(value)
+        for cut in (1, len(payload) // 2, len(payload) - 11):  # in the middle of a value
+            with pytest.raises(CorruptFileError, match="cut off"):
+                reader.read(payload[:cut] + payload[-10:])
+        assert see(found) == see(value)
+        assert reader.read(dump_value(b"hello")) == b"hello"
 
 
 # --- Payloads made by hand ------------------------------------------------------------------------------------------------

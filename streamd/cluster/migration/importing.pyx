@@ -52,14 +52,26 @@ cdef class ImportClient(Client):
         """Bytes that were taken in and not run, because they are no complete command yet."""
         return self.parser.size - self.parser.pos + self.parser.partial_size
 
-    def next_command(self):
-        """The next command, or None. Raises ProtocolError."""
-        cdef list args = self.parser.next_request()
-        while args is not None and not args:
-            args = self.parser.next_request()
-        return args
+    def run_some(self, long long budget_us):
+        """Run what was taken in, up to a CLUSTER SYNCSLOTS, whose words are returned: those are about the migration itself.
 
-    def run(self, list args not None):
+        None: more bytes are needed; []: the time is over. Raises CommandError when a command fails, ProtocolError.
+        """
+        cdef long long until = monotonic_us() + budget_us
+        cdef list args = self.parser.next_request()
+        while args is not None:
+            if not args:
+                pass
+            elif is_word(args[0], b"CLUSTER") and len(args) > 2 and is_word(args[1], b"SYNCSLOTS"):
+                return args
+            else:
+                self.run(args)
+                if self.dispatcher.ended_us > until:
+                    return []
+            args = self.parser.next_request()
+        return None
+
+    cdef int run(self, list args) except -1:
         """Run one command, with all that follows from it. Raises CommandError when it fails."""
         cdef Dispatcher dispatcher = self.dispatcher
         cdef ServerContext context = dispatcher.context
@@ -109,3 +121,8 @@ cdef class ImportClient(Client):
             dispatcher.monitor.show_request(self, redacted(route.command.full_name, args))
         if failure is not None:
             raise failure
+        return 0
+
+
+cdef inline bint is_word(bytes text, bytes word):
+    return len(text) == len(word) and text.upper() == word

@@ -80,7 +80,9 @@ class SlotMigrations(Capability):
         self._announced: dict[bytes, list[tuple[int, int]]] = {}  # on a replica: what its primary imports, by task
         if not self._cluster.is_on:
             return
-        self.trimming = Trimming(host.databases[0], host.loop, lambda: host.dispatcher.is_busy)
+        self.trimming = Trimming(
+            host.databases[0], host.loop, lambda: host.dispatcher.is_busy, self._start_import_if_possible
+        )
         host.get(Connections).log_in_node = self.log_in
         self._cluster.view_changed = self._view_changed
         self._cluster.slots_to_delete = self._slots_to_delete

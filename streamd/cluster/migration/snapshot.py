@@ -3,7 +3,7 @@
     FUNCTION RESTORE payload REPLACE                          if there are libraries
     SELECT 0
     CLUSTER SYNCSLOTS CONF SLOT-INFO <slot>:<keys>:<expires>  each slot that has keys
-    RESTORE key <Unix time in ms, 0: none> payload ABSTTL     each key of it
+    RESTORE key <Unix time in ms, 0: none> payload ABSTTL     each key of it, neither compressed nor with a checksum, as by Redis
     CLUSTER SYNCSLOTS SNAPSHOT-EOF
 
 Every value is sent as a payload, whatever its size: the commands by which Redis sends large streams lose pending entries whose
@@ -17,7 +17,7 @@ from typing import Protocol
 
 from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import WriteOptions
-from streamd.persistence.rdb.write import dump_libraries, dump_value
+from streamd.persistence.rdb.write import RdbWriter, dump_libraries
 from streamd.protocol.request_bytes import encode_request
 
 __all__ = ["write_slots"]
@@ -45,6 +45,7 @@ def write_slots(
     """
     held: list[bytes] = []
     size = keys = 0
+    writer = RdbWriter(None, options._replace(compression=False, checksum=False))
 
     def put(data: bytes) -> None:
         nonlocal size
@@ -70,7 +71,7 @@ def write_slots(
         put(encode_request("CLUSTER", "SYNCSLOTS", "CONF", "SLOT-INFO", f"{slot}:{len(names)}:{expires}"))
         for name in names:
             expire_at_ms = max(0, db.expiry(name))
-            put(encode_request("RESTORE", name, expire_at_ms, dump_value(db.peek(name), options), "ABSTTL"))
+            put(encode_request("RESTORE", name, expire_at_ms, writer.payload(db.peek(name)), "ABSTTL"))
             keys += 1
             progress(keys)
     put(encode_request("CLUSTER", "SYNCSLOTS", "SNAPSHOT-EOF"))

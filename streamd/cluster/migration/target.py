@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -30,7 +29,7 @@ __all__ = ["Import"]
 
 log = logging.getLogger("streamd")
 
-SLICE_S = 0.005
+SLICE_US = 2000
 """How long commands are run before clients get their turn."""
 ACK_EVERY_S = 0.1
 ASK_AGAIN_S = 0.005
@@ -209,28 +208,24 @@ class Import:
 
     async def _run_ready(self, connection: Connection, end: bytes, name: str) -> bool:
         client, dispatcher = self._client, self._host.dispatcher
-        until = time.monotonic() + SLICE_S
         while True:
             while dispatcher.is_busy:  # a script is in the middle of its changes
                 await asyncio.sleep(ACK_EVERY_S)
             try:
-                args = client.next_command()
-                if args is None:
-                    return False
-                if [word.upper() for word in args[:2]] != SYNCSLOTS:
-                    client.run(args)
-                elif args[2].upper() == end:
-                    return True
-                elif args[2].upper() == b"FAIL":
-                    reason = args[3].decode("utf-8", "replace") if len(args) > 3 else ""
-                    raise ImportFailedError(self.task.explain(f"{name} - The source has failed: {reason}"))
+                args = client.run_some(SLICE_US)
             except (CommandError, ProtocolError) as error:
                 raise ImportFailedError(
                     self.task.explain(f"{name} - A command of the source has failed: {error}")
                 ) from error
-            if time.monotonic() > until:
+            if args is None:
+                return False
+            if not args:
                 await asyncio.sleep(0)
-                until = time.monotonic() + SLICE_S
+            elif args[2].upper() == end:
+                return True
+            elif args[2].upper() == b"FAIL":
+                reason = args[3].decode("utf-8", "replace") if len(args) > 3 else ""
+                raise ImportFailedError(self.task.explain(f"{name} - The source has failed: {reason}"))
 
     def _acknowledge(self) -> None:
         """Tell the source, ten times a second, how much of the changes has been run."""

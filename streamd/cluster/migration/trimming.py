@@ -6,13 +6,17 @@ The keys are hidden while that lasts: this node does not own their slots.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 from streamd.keyspace.database import Database
 
 __all__ = ["Trimming"]
 
-SLICE_KEYS = 200
+SLICE_S = 0.001
+"""How long keys are deleted before clients get their turn, for as long."""
+KEYS_BETWEEN_LOOKS = 50
+"""Keys that are deleted between two looks at the clock."""
 
 
 class Trimming:
@@ -22,11 +26,18 @@ class Trimming:
     started, completed  how often slots were trimmed
     """
 
-    def __init__(self, db: Database, loop: asyncio.AbstractEventLoop, is_held: Callable[[], bool]) -> None:
-        """is_held: whether nothing may be deleted just now."""
+    def __init__(
+        self,
+        db: Database,
+        loop: asyncio.AbstractEventLoop,
+        is_held: Callable[[], bool],
+        ended: Callable[[], object],
+    ) -> None:
+        """is_held: whether nothing may be deleted just now; ended: called when nothing is left to be deleted."""
         self._db = db
         self._loop = loop
         self._is_held = is_held
+        self._ended = ended
         self._handle: asyncio.Handle | None = None
         self.slots: list[int] = []
         self.keys = self.done = self.started = self.completed = 0
@@ -71,12 +82,14 @@ class Trimming:
 
     def _go_on(self) -> None:
         self._handle = None
-        if not self._is_held() and self.slots:
+        until = time.monotonic() + SLICE_S
+        while self.slots and not self._is_held() and time.monotonic() < until:
             slot = self.slots[-1]
-            self._delete(slot, SLICE_KEYS)
+            self._delete(slot, KEYS_BETWEEN_LOOKS)
             if not self._db.count_in_slot(slot):
                 self.slots.pop()
         if self.slots:
-            self._handle = self._loop.call_later(0.001, self._go_on)
+            self._handle = self._loop.call_later(SLICE_S, self._go_on)
         else:
             self.completed = self.started
+            self._ended()

@@ -41,7 +41,7 @@ from streamd.keyspace.value_type import registered_types
 from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import NEWEST_VERSION, TYPE_NAMES, LoadOptions
 
-__all__ = ["PayloadError", "RdbReader", "restore_libraries", "restore_value"]
+__all__ = ["PayloadError", "PayloadReader", "RdbReader", "restore_libraries", "restore_value"]
 
 cdef enum:
     FOOTER = 10                # bytes after the value in a payload: version and checksum
@@ -318,7 +318,9 @@ cdef class RdbReader:
         loader.is_strict = True
         for _ in loader.begin(type) or ():
             pass
-        return loader.value
+        value = loader.value
+        loader.value = None
+        return value
 
     cdef list read_libraries(self):
         """The libraries of functions that all of the bytes together represent."""
@@ -340,14 +342,40 @@ cdef inline int64_t as_expiry(int64_t at_ms) noexcept:
     return 0 if at_ms < -1 else at_ms
 
 
-def restore_value(bytes payload not None, options=None):
-    """The value of a payload of DUMP. O(bytes).
+@cython.final
+cdef class PayloadReader:
+    """Reads payloads of DUMP.
 
     options  LoadOptions
-    Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of zero
-    means none, as in Redis 8.6.
     """
-    return RdbReader(content_of(payload), options=options).read_value()
+
+    cdef RdbReader reader      # of the payloads before; None: the first one, or the last one was damaged
+    cdef object options
+
+    def __init__(self, options=None):
+        self.options = options
+
+    def read(self, bytes payload not None):
+        """The value of a payload. O(bytes).
+
+        Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of zero
+        means none, as in Redis 8.6.
+        """
+        cdef Py_ssize_t size = content_size(payload)
+        cdef RdbReader reader = self.reader
+        self.reader = None
+        if reader is None:
+            reader = RdbReader(b"", options=self.options)
+        reader.window.show(payload, size)
+        value = reader.read_value()
+        reader.window.show(b"", 0)
+        self.reader = reader
+        return value
+
+
+def restore_value(bytes payload not None, options=None):
+    """The value of one payload: see PayloadReader."""
+    return PayloadReader(options).read(payload)
 
 
 def restore_libraries(bytes payload not None):
@@ -355,11 +383,11 @@ def restore_libraries(bytes payload not None):
 
     Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else.
     """
-    return RdbReader(content_of(payload)).read_libraries()
+    return RdbReader(payload[:content_size(payload)]).read_libraries()
 
 
-cdef bytes content_of(bytes payload):
-    """A payload without its footer, which is checked. Raises PayloadError."""
+cdef Py_ssize_t content_size(bytes payload) except -1:
+    """The size of a payload without its footer, which is checked. Raises PayloadError."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
     cdef const uint8_t *footer = <const uint8_t *>PyBytes_AS_STRING(payload) + size - FOOTER
     cdef uint64_t crc
@@ -370,4 +398,4 @@ cdef bytes content_of(bytes payload):
     crc = load_le(footer + 2, 8)
     if crc and crc != <uint64_t>crc64(memoryview(payload)[:size - 8]):
         raise PayloadError("wrong checksum")
-    return payload[:size - FOOTER]
+    return size - FOOTER

@@ -57,6 +57,7 @@ cdef class Window:
         self.at += size
         return load_le(self.at - size, size)
 
+    cdef void show(self, bytes source, Py_ssize_t size) noexcept
     cdef int corrupt(self, str expected, str found, int64_t offset=*) except -1
     cdef int fill(self, uint64_t count) except -1
     cdef void settle(self, size_t kept) noexcept

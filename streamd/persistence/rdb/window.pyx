@@ -44,10 +44,7 @@ cdef class Window:
         self.name = name
         self.size = -1 if size is None else size
         if isinstance(source, bytes):
-            self.fixed = source
-            self.size = len(source)
-            self.base = <const uint8_t *>PyBytes_AS_STRING(self.fixed)
-            self.end = self.base + self.size
+            self.show(source, len(source))
         else:
             self.source = source
             self.memory = <uint8_t *>malloc(WINDOW)
@@ -55,7 +52,14 @@ cdef class Window:
                 raise MemoryError
             self.room = WINDOW
             self.base = self.end = self.memory
-        self.at = self.summed = self.base
+            self.at = self.summed = self.base
+
+    cdef void show(self, bytes source, Py_ssize_t size) noexcept:
+        """Read the first bytes of an object, from the beginning. For a window on bytes."""
+        self.fixed = source
+        self.size = size
+        self.base = self.at = self.summed = <const uint8_t *>PyBytes_AS_STRING(source)
+        self.end = self.base + size
 
     def __dealloc__(self):
         free(self.memory)

@@ -64,3 +64,4 @@ cdef class RdbWriter:
     cdef int put_key(self, Database db, KeyRecord record, long long now_ms) except -1
     cdef int put_end(self) except -1
     cdef bytes finish_payload(self)
+    cdef void shrink(self) noexcept

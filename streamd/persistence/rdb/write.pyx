@@ -257,13 +257,36 @@ cdef class RdbWriter:
 
     # --- Payloads -----------------------------------------------------------------------------------------------------
 
+    def payload(self, value):
+        """The payload of DUMP for a value. O(bytes). A writer without a sink may write any number of them."""
+        cdef ValueType type = type_at(number_of(value))
+        self.used = 0
+        self.put_type(type, value)
+        type.save(self, value)
+        return self.finish_payload()
+
     cdef bytes finish_payload(self):
-        """What was written, with the footer of a payload."""
+        """What was written, with the footer of a payload; the buffer is empty afterwards."""
         cdef unsigned int i
+        cdef uint64_t crc = 0
+        cdef bytes payload
         for i in range(2):
             self.put_byte(<uint8_t>(self.version >> (8 * i)))
-        self.put_le64(crc64(PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)))
-        return PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used)
+        if self.options.checksum:
+            crc = crc64(PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ))
+        self.put_le64(crc)
+        payload = PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used)
+        self.used = 0
+        if self.room > HAND_OVER:
+            self.shrink()
+        return payload
+
+    cdef void shrink(self) noexcept:
+        """Give most of an empty buffer back."""
+        cdef uint8_t *moved = <uint8_t *>realloc(self.buffer, FIRST_ROOM)
+        if moved is not NULL:
+            self.buffer = moved
+            self.room = FIRST_ROOM
 
 
 cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil:
@@ -289,13 +312,9 @@ cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil
 def dump_value(value, options=None):
     """The payload of DUMP for a value. O(bytes).
 
-    options  WriteOptions, for form and compression
+    options  WriteOptions, for form, compression and checksum
     """
-    cdef ValueType type = type_at(number_of(value))
-    cdef RdbWriter writer = RdbWriter(None, options)
-    writer.put_type(type, value)
-    type.save(writer, value)
-    return writer.finish_payload()
+    return RdbWriter(None, options).payload(value)
 
 
 def dump_libraries(libraries, options=None):
