@@ -165,7 +165,9 @@ class Cluster(Capability):
             actions.Deliver: self._deliver,
             actions.Log: lambda action: log.log(LEVELS[action.level], "%s", action.text),
         }
-        self._file = NodesFile(host.get(Persistence).directory.path(config.cluster_config_file))
+        self._file = NodesFile(
+            host.get(Persistence).directory.path(config.cluster_config_file), free=host.trash.free_later
+        )
 
     # --- Life ------------------------------------------------------------------------------------------------------------
 
@@ -442,7 +444,10 @@ class Cluster(Capability):
 
     def cron(self, now_ms: int) -> None:
         """Redirect clients that wait for keys of slots that are no longer served here."""
-        if not self.is_on or not self._must_look_at_waits:
+        if not self.is_on:
+            return
+        self._file.free_replaced()
+        if not self._must_look_at_waits:
             return
         self._must_look_at_waits = False
         self._announcing.look()

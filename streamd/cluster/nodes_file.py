@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
 from streamd.disk import Disk, replacing
 from streamd.errors import StartError
@@ -16,14 +18,37 @@ from streamd.errors import StartError
 __all__ = ["NodesFile"]
 
 
+MOST_REPLACED = 64
+"""Replaced files that are kept open at a time."""
+
+
+class ReplacedFiles(NamedTuple):
+    """The descriptors of files that others have replaced."""
+
+    descriptors: list[int]
+
+    def free(self) -> None:
+        """Close them, by which the system deletes the files."""
+        for fd in self.descriptors:
+            os.close(fd)
+
+
 class NodesFile:
     """
     path  of the file
     """
 
-    def __init__(self, path: str, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        disk: Disk | None = None,
+        free: Callable[[ReplacedFiles], object] = ReplacedFiles.free,
+    ) -> None:
+        """free: frees replaced files, perhaps later: deleting one takes longer than writing the next one."""
         self.path = path
         self._disk = disk or Disk()
+        self._free = free
+        self._replaced: list[int] = []
         self._locked = -1  # a descriptor of the file, which has the lock
 
     def open(self) -> bytes | None:
@@ -57,8 +82,17 @@ class NodesFile:
             finally:
                 self._disk.close(fd)
             self._disk.rename(temporary, self.path)
-        self.close()
+        if self._locked >= 0:
+            self._replaced.append(self._locked)
         self._locked = locked
+        if len(self._replaced) >= MOST_REPLACED:
+            self.free_replaced()
+
+    def free_replaced(self) -> None:
+        """Have the files freed that were replaced."""
+        if self._replaced:
+            self._free(ReplacedFiles(self._replaced))
+            self._replaced = []
 
     def _write(self, fd: int, content: bytes) -> int:
         """Write a new file; the descriptor that keeps it locked."""
@@ -68,6 +102,7 @@ class NodesFile:
 
     def close(self) -> None:
         """Unlock the file."""
+        self.free_replaced()
         if self._locked >= 0:
             os.close(self._locked)
             self._locked = -1

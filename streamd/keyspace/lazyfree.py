@@ -20,7 +20,7 @@ from typing import Protocol
 
 from streamd.heap import trim, trim_freed
 
-__all__ = ["THRESHOLD", "Detachable", "LazyFree", "Sliced"]
+__all__ = ["THRESHOLD", "Detachable", "LazyFree", "Remains", "Sliced"]
 
 THRESHOLD = 64
 """Values whose effort is at most this are freed immediately: handing them over would cost more."""
@@ -88,9 +88,13 @@ class LazyFree:
         if value.free_effort() > THRESHOLD:
             self._hand_over(value.detach(), objects)
 
+    def free_later(self, remains: Remains) -> None:
+        """Have the thread free something that is no value."""
+        self._hand_over(remains, 0)
+
     def trim_later(self) -> None:
         """Have the thread return free memory to the system once it has freed its queue."""
-        self._hand_over(Trim(), 0)
+        self.free_later(Trim())
 
     def _hand_over(self, piece: Remains, objects: int) -> None:
         self._handed_over += objects

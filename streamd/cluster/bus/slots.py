@@ -6,6 +6,7 @@ Sets of two nodes are compared and subtracted as a whole, so that a packet costs
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 __all__ = ["SLOT_BYTES", "SLOT_COUNT", "from_ranges", "from_slots", "iter_slots", "ranges_of", "slots_of", "to_bytes"]
 
@@ -26,15 +27,18 @@ def slots_of(slots: int) -> list[int]:
     return list(iter_slots(slots))
 
 
-def ranges_of(slots: int) -> Iterator[tuple[int, int]]:
+@lru_cache(maxsize=64)  # nodes.conf and the states of slots are made of the same few sets again and again
+def ranges_of(slots: int) -> tuple[tuple[int, int], ...]:
     """The runs of members, ascending: first and last slot of each."""
     digits = bin(slots)[:1:-1]
+    runs = []
     first = digits.find("1")
     while first >= 0:
         end = digits.find("0", first)
         end = len(digits) if end < 0 else end
-        yield first, end - 1
+        runs.append((first, end - 1))
         first = digits.find("1", end)
+    return tuple(runs)
 
 
 def from_slots(members: Iterable[int]) -> int:

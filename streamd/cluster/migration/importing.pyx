@@ -53,7 +53,7 @@ cdef class ImportClient(Client):
         return self.parser.size - self.parser.pos + self.parser.partial_size
 
     def run_some(self, long long budget_us):
-        """Run what was taken in, up to a CLUSTER SYNCSLOTS, whose words are returned: those are about the migration itself.
+        """Run what was taken in, up to a CLUSTER SYNCSLOTS, whose words are returned: it concerns the migration itself.
 
         None: more bytes are needed; []: the time is over. Raises CommandError when a command fails, ProtocolError.
         """
