@@ -100,6 +100,7 @@ cdef class Database(Accesses):
     cdef int note_reserved(self, KeyRecord record) except -1
     cdef int forget_reserved(self, KeyRecord record) except -1
     cdef int make_way(self, bytes key) except -1
+    cdef list records_at(self, Py_ssize_t number)
     cdef int make_shards(self) except -1
     cdef KeyIndex *shard_with(self, KeyRecord record) noexcept
     cdef void drop_shards(self) noexcept

@@ -190,6 +190,16 @@ cdef class Database:
             self.shards = NULL
             self.index_bytes = 0
 
+    cdef list records_at(self, Py_ssize_t number):
+        """The records of a shard, in no order."""
+        cdef uint32_t at
+        if self.shards is NULL or self.shards[number].count == 0:
+            return []
+        return [
+            <KeyRecord>record_in(self.shards[number].slots[at])
+            for at in range(self.shards[number].mask + 1) if self.shards[number].slots[at]
+        ]
+
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit):
         """At most `limit` keys of a shard, in no order."""
         cdef list found = []

@@ -46,6 +46,7 @@ __all__ = ["PayloadError", "PayloadReader", "RdbReader", "restore_libraries", "r
 cdef enum:
     FOOTER = 10                # bytes after the value in a payload: version and checksum
     DEFAULT_BUDGET = 1 << 20
+    SLOTS = 16384
 
 
 class PayloadError(Exception):
@@ -186,8 +187,8 @@ cdef class RdbReader:
                 number = self.window.get_count()
                 skip_module_data(self.window)
                 self.options.log(f"Data of module {module_name(number)} is left out")
-            elif opcode == OP_SLOT_INFO:
-                self.window.get_count()
+            elif opcode == OP_SLOT_INFO:  # of the next keys: slot, how many, how many of them expire
+                self.window.get_small(SLOTS - 1, "a slot")
                 self.window.get_count()
                 self.window.get_count()
             elif opcode == OP_KEY_METADATA:
@@ -358,8 +359,8 @@ cdef class PayloadReader:
     def read(self, bytes payload not None):
         """The value of a payload. O(bytes).
 
-        Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of zero
-        means none, as in Redis 8.6.
+        Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of
+        zero means none, as in Redis 8.6.
         """
         cdef Py_ssize_t size = content_size(payload)
         cdef RdbReader reader = self.reader

@@ -61,6 +61,7 @@ cdef class RdbWriter:
     cdef int put_head(self, long long now_ms, object used_memory) except -1
     cdef int put_libraries(self, object libraries) except -1
     cdef int put_database(self, Database db, long long now_ms) except -1
+    cdef int put_slots(self, Database db, long long now_ms) except -1
     cdef int put_key(self, Database db, KeyRecord record, long long now_ms) except -1
     cdef int put_end(self) except -1
     cdef bytes finish_payload(self)

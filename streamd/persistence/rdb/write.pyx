@@ -25,7 +25,7 @@ from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, accessed_of, 
 from streamd.keyspace.value_type cimport ValueType, number_of, type_at
 from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
-    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_IDLE, OP_RESIZE, OP_SELECT,
+    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_IDLE, OP_RESIZE, OP_SELECT, OP_SLOT_INFO,
 )
 from streamd.persistence.rdb.lzf cimport LzfTable, lzf_compress
 
@@ -42,6 +42,7 @@ cdef enum:
     SHORTEST_COMPRESSED = 21   # bytes of a string that is worth compressing
     LEAST_SAVED = 4            # bytes that compression has to save
     KEYS_BETWEEN_REPORTS = 1024
+    FIRST_WITH_SLOTS = 12      # version of the format, of Redis 7.4, that has OP_SLOT_INFO
 
 
 @cython.final
@@ -220,8 +221,31 @@ cdef class RdbWriter:
         self.put_byte(OP_RESIZE)
         self.put_length(<uint64_t>db.count)
         self.put_length(<uint64_t>db.deadline_count)
+        if db.by_slot:
+            return self.put_slots(db, now_ms)
         for chunk in db.chunks:
             for record in <list>chunk:
+                self.put_key(db, record, now_ms)
+        return 0
+
+    cdef int put_slots(self, Database db, long long now_ms) except -1:
+        """The keys of a node of a cluster, slot by slot, each with how many keys it has and how many of them expire."""
+        cdef KeyRecord record
+        cdef uint64_t expiring
+        cdef Py_ssize_t slot
+        for slot in range(db.shard_count):
+            records = db.records_at(slot)
+            if not records:
+                continue
+            if self.version >= FIRST_WITH_SLOTS:
+                expiring = 0
+                for record in records:
+                    expiring += record.deadline_at >= 0
+                self.put_byte(OP_SLOT_INFO)
+                self.put_length(<uint64_t>slot)
+                self.put_length(<uint64_t>len(records))
+                self.put_length(expiring)
+            for record in records:
                 self.put_key(db, record, now_ms)
         return 0
 
