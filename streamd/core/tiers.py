@@ -139,6 +139,10 @@ class Tiers:
         """
         raise NotImplementedError
 
+    def leave_out(self, ctx: Context, place: int) -> None:
+        """What was read for a place is not written: the others may have its share of the longest reply."""
+        raise NotImplementedError
+
     def fetch(self, db: Database, wanted: TierRange, done: Callable[[Fetched], None]) -> None:
         """Read a range for the server itself. `done` is called later, between two commands."""
         raise NotImplementedError

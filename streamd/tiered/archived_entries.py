@@ -133,6 +133,11 @@ class ArchivedEntries(Tiers):
         self._ask(ctx, args, wanted.key, wanted.value, wanted, place)
         return None
 
+    def leave_out(self, ctx: Context, place: int) -> None:
+        wait = self._wait_of(ctx.client)
+        if wait is not None:
+            wait.asked.pop(place, None)
+
     def fetch(self, db: Database, wanted: TierRange, done: Callable[[Fetched], None]) -> None:
         question = self._question(db, wanted.key, wanted.value, wanted, 0)
         asked = Asked(wanted.value, wanted.first, question, 1)

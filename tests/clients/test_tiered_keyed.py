@@ -264,3 +264,25 @@ def test_after_a_restart_what_is_in_flight_may_be_larger_than_a_reply(stage: Sta
         assert stage.call(*read)[0][1][0][0] == after
     assert stage.call("XACK", KEY, "g", *ids[1::2]) == 5
     assert stage.call(*read) is None
+
+
+def test_what_was_read_of_keys_leaves_room_for_the_entries(stage: Stage) -> None:
+    """After a restart: the keys of entries in flight are known from an answer of almost the longest size, and then two that were passed
+    over, whose keys are free, are read by their IDs."""
+    stage.call("CONFIG", "SET", "stream-archive-max-reply", "1mb")
+    ids = [f"{FIRST_MS + at}-0".encode() for at in range(5)]
+    for entry_id, key in zip(ids, "aabbc", strict=True):
+        stage.call("XADD", KEY, entry_id, "key", key, "large", "x" * 300_000)
+    stage.archived()
+    stage.call("XGROUP", "CREATE", KEY, "g", "0")
+    stage.call("STREAMD.GROUP", "SET", KEY, "g", "KEYED", "key")
+    read = ("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", KEY, ">")
+    seen: list[bytes] = []
+    while len(seen) < 3:
+        seen += [each[0] for each in stage.call(*read)[0][1]]
+    assert seen == [ids[0], ids[2], ids[4]]
+    stage.call("XACK", KEY, "g", ids[0], ids[2])
+    restart(stage)
+    stage.call("CONFIG", "SET", "stream-archive-max-reply", "1mb")
+    found = stage.wire.call(*read).plain()
+    assert [each[0] for each in found[0][1]] == [ids[1], ids[3]], found

@@ -165,6 +165,7 @@ cdef bint ask_keys(Context ctx, list args, RuledGroup ruled, Py_ssize_t place) e
         for number in some:
             if number not in archived.ids or archived.find(id_of(number)) != UNREAD:
                 learn_key(ctx, ruled, archived, number)
+        ctx.tiers.leave_out(ctx, place)
     return True
 
 
