@@ -181,18 +181,26 @@ cdef extern from *:
         return text;
     }
     static int streamd_trim(size_t kept) { return malloc_trim(kept); }
+    static void streamd_keep_little(void) {
+        mallopt(M_ARENA_MAX, 1);
+        mallopt(M_MMAP_THRESHOLD, 256 << 10);
+        mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    }
     #elif defined(__APPLE__)
     static char *streamd_describe(size_t *length) { *length = 0; return NULL; }
     #include <malloc/malloc.h>
     static int streamd_trim(size_t kept) { (void)kept; return malloc_zone_pressure_relief(NULL, 0) != 0; }
+    static void streamd_keep_little(void) { }
     #else
     static char *streamd_describe(size_t *length) { *length = 0; return NULL; }
     static int streamd_trim(size_t kept) { (void)kept; return 0; }
+    static void streamd_keep_little(void) { }
     #endif
     """
     void streamd_begin_heap(streamd_heap *heap) noexcept
     long long streamd_slab_bytes() noexcept nogil
     int streamd_trim(size_t kept) noexcept nogil
+    void streamd_keep_little() noexcept nogil
     char *streamd_describe(size_t *length) noexcept nogil
     void libc_free "free"(void *block) noexcept nogil
 
@@ -227,6 +235,15 @@ def trim():
     with nogil:
         done = streamd_trim(0)
     return done != 0
+
+
+def keep_little():
+    """Have the C library keep little of what is freed: for a process of a few threads that frees large blocks.
+
+    Otherwise each thread has free memory of its own, and after a large block was freed, all of that size are kept.
+    To be called before there are threads.
+    """
+    streamd_keep_little()
 
 
 # --- Giving back what another thread frees ---------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.utils.config import Config, merge_config
 
 from streamd.archive.archive_errors import TableError
@@ -23,15 +22,6 @@ __all__ = ["load"]
 
 TIMEOUT_S = (10.0, 120.0)
 """How long to wait for a connection to a REST catalog, and for its answer. pyiceberg sets no limit, so an archiver would wait forever."""
-
-
-class ImpatientRestCatalog(RestCatalog):
-    """Raises OSError when the catalog does not answer."""
-
-    def _create_session(self) -> Any:
-        session = super()._create_session()
-        session.request = partial(session.request, timeout=TIMEOUT_S)  # type: ignore[method-assign]
-        return session
 
 
 def load(name: str, properties: Mapping[str, str], root: Place) -> Catalog:
@@ -48,8 +38,21 @@ def load(name: str, properties: Mapping[str, str], root: Place) -> Catalog:
         if not is_rest:  # which may hand out credentials of its own
             check_settings(root.scheme, found)
     if is_rest and uri and "py-catalog-impl" not in found:
-        return ImpatientRestCatalog(name, **found)
+        return load_rest(name, found)
     return load_catalog(name, **found)
+
+
+def load_rest(name: str, properties: Mapping[str, Any]) -> Catalog:
+    """A REST catalog whose methods raise OSError when it does not answer."""
+    from pyiceberg.catalog.rest import RestCatalog  # 9 MB, which other catalogs do without
+
+    class ImpatientRestCatalog(RestCatalog):
+        def _create_session(self) -> Any:
+            session = super()._create_session()
+            session.request = partial(session.request, timeout=TIMEOUT_S)  # type: ignore[method-assign]
+            return session
+
+    return ImpatientRestCatalog(name, **properties)
 
 
 # --- Object stores --------------------------------------------------------------------------------------------------------

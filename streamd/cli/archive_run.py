@@ -99,6 +99,9 @@ def run(
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
+        from streamd.heap import keep_little
+
+        keep_little()
         import pyarrow as pa
 
         from streamd.archive.archiver import ArchiveSettings, archive
