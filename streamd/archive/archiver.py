@@ -41,7 +41,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from streamd.archive.archive_errors import LockLostError, NoStreamsError
+from streamd.archive.archive_errors import LockedError, LockLostError, NoStreamsError
 from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.boundary import (
     Gap,
@@ -98,6 +98,9 @@ STEPS = (
     "published", "trimming", "trimmed", "merge staged", "merge verified", "merge moving", "merge moved", "merge pending", "merge committed",
     "merge published", "checkpoint pending", "checkpointed", "pruned", "released",
 )  # fmt: skip
+
+PASSING = (UnreachableError, LockedError, LockLostError)
+"""Failures after which a later round commits what was merged meanwhile, if its lock was kept."""
 
 Progress = Callable[[str, str], None]
 """Called with the stream and the step that begins."""
@@ -218,6 +221,7 @@ class Archiver:
 
     def archive_stream(self, stream: str) -> StreamReport:
         """Archive one stream; failures are in the report."""
+        self.progress(stream, "connect")
         report = StreamReport(stream)
         started = time.monotonic()
         try:
@@ -227,6 +231,8 @@ class Archiver:
         except (StreamdError, OSError) as error:
             kind = type(error).__name__
             report.status, report.error, report.error_kind = "failed", f"{kind}: {error}", kind
+            if self.merges is not None and not isinstance(error, PASSING):
+                self.merges.drop(stream)
         self.note(report)
         report.seconds = time.monotonic() - started
         return report
@@ -253,7 +259,8 @@ class Archiver:
         """Note the run on the server, if that can be done; over a new connection, since the other one may be lost."""
         if report.is_left_to_another:
             return
-        with suppress(UnreachableError, ServerError), connect(self.control.at(report.stream)) as connection:
+        place = replace(self.control.at(report.stream), retries=0, failover_timeout_ms=0)
+        with suppress(UnreachableError, ServerError), connect(place) as connection:
             note_run(
                 connection, self.layout, report, self.run_name, every_ms=self.settings.every_ms,
                 is_new=report.status != "failed",
@@ -418,6 +425,7 @@ class StreamRun(StreamWork):
         low, high = bounds.low, bounds.high
         staging = self.layout.staging(self.stream, self.run_name)
         self.step("copy")
+        self.disk.make_directories(staging)
         entries = read_entries(self.reads, self.stream, low, high, default_table(*COLUMNS))
         files = list(write_files(entries, staging, "part", self.disk))
         self.hook("staged")
@@ -464,7 +472,8 @@ class StreamRun(StreamWork):
                 merge.close()
         if not merges.is_merging(self.stream) and (groups := self.groups_to_merge(at_least)):
             merges.begin(
-                self.layout, self.connection.options, self.stream, f"{self.run_name}-merge", groups, self.disk, self.hook
+                self.layout, self.connection.options, self.stream, f"{self.run_name}-merge", groups, self.disk, self.hook,
+                lock_ttl_ms=self.settings.lock_ttl_ms,
             )  # fmt: skip
         return False
 

@@ -5,13 +5,15 @@
     a later round, under its lock           moves the file into place and commits it, if all files that it replaces still count
 
 The staging folder has the name of a run, like any other, and a lock of its own, `streamd:archive:merging:...`: other archivers remove the
-folders of runs that have ended, but not this one, and begin no merge of the same stream. If that lock is lost, if a deletion has replaced
-one of the files, or if the process ends, the new file is discarded: nothing names it before the commit, which is the one of any rewrite.
+folders of runs that have ended, but not this one, and begin no merge of the same stream. If that lock is lost, if one of the files was
+replaced, or if the process ends, the new file is discarded: nothing names it before the commit, which is the one of any rewrite. A deletion
+takes the lock away and removes the folder, which is made once, so that nothing that was deleted is written to it afterwards.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 
@@ -31,6 +33,9 @@ __all__ = ["BackgroundMerge", "BackgroundMerges"]
 
 MOST_MERGES = 16
 """That run or wait for a round, in one process."""
+
+CLOSE_S = 10.0
+"""How long merges that are stopped are waited for, if their servers do not answer. Their locks expire."""
 
 
 class _StoppedError(Exception):
@@ -64,6 +69,7 @@ class BackgroundMerge:
         lock.start_renewing(lock.connection.options)
         with self._resources:
             folder = self._resources.enter_context(staged(layout.root, layout.staging(stream, lock.run), disk))
+            disk.make_directories(folder)
             self.rewrite = Rewrite(layout, groups, folder, "merge", disk, progress=self._go_on)
             self._thread = threading.Thread(target=self._run, name=f"archive merge of {stream}", daemon=True)
             self._thread.start()
@@ -80,7 +86,7 @@ class BackgroundMerge:
             self._fault = error
 
     def _go_on(self, rows: int) -> None:
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self._lock.is_lost:
             raise _StoppedError
 
     @property
@@ -95,13 +101,19 @@ class BackgroundMerge:
         counting = {file.path for file in log.files}
         if any(file.path not in counting for file in self.rewrite.files):
             return False
+        if merging_run(connection, log.stream) != self._lock.run:
+            return False
         if self._fault is not None:
             raise self._fault
-        return self._is_verified and merging_run(connection, log.stream) == self._lock.run
+        return self._is_verified
+
+    def stop(self) -> None:
+        """Have it end soon, if it still runs."""
+        self._stopping.set()
 
     def close(self) -> None:
-        """Stop, if it still runs, and remove what has not been moved into place."""
-        self._stopping.set()
+        """Stop, and remove what has not been moved into place."""
+        self.stop()
         self._thread.join()
         with suppress(OSError):
             self._resources.close()
@@ -125,6 +137,8 @@ class BackgroundMerges:
         groups: Sequence[Sequence[FileRecord]],
         disk: Disk,
         hook: Callable[[str], None],
+        *,
+        lock_ttl_ms: int,
     ) -> None:
         """Begin a merge, unless another one runs here, or another process merges this stream.
 
@@ -135,7 +149,9 @@ class BackgroundMerges:
             return
         connection = connect(options)
         try:
-            lock = ArchiveLock.acquire(connection, stream, run=run, archive=str(layout.root), kind="merging")
+            lock = ArchiveLock.acquire(
+                connection, stream, run=run, archive=str(layout.root), ttl_ms=lock_ttl_ms, kind="merging"
+            )
         except LockedError:
             connection.close()
             return
@@ -153,8 +169,23 @@ class BackgroundMerges:
 
     def keep(self, streams: Collection[str]) -> None:
         """Stop those of other streams, of which there will be no rounds."""
-        for stream in self._merges.keys() - set(streams):
-            self._merges.pop(stream).close()
+        self._stop(self._merges.keys() - set(streams))
+
+    def drop(self, stream: str) -> None:
+        """Stop that of a stream, if there is one: it is unknown whether a round of it will ever get so far again."""
+        self._stop(self._merges.keys() & {stream})
+
+    def _stop(self, streams: Collection[str]) -> None:
+        # At the same time: a server that is down may make each of them wait.
+        merges = [self._merges.pop(each) for each in streams]
+        for merge in merges:
+            merge.stop()
+        threads = [threading.Thread(target=merge.close, daemon=True) for merge in merges]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + CLOSE_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
         """Stop all."""

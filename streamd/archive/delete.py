@@ -3,6 +3,7 @@
 An entry that is deleted on the server with XDEL stays in the archive if it was archived before. This deletes it everywhere.
 Under the stream's lock, one step after the other:
 
+    locked                the locks are held, of the stream and of merges in the background: one that was under way is discarded
     recovered             the stream is the one that was archived; what an interrupted run or deletion has left is cleaned up
     delete staged         the files that hold such entries are rewritten without them
     delete verified       and compared with the old ones
@@ -156,7 +157,11 @@ def delete(
             connection, stream, run=run, archive=str(layout.root), ttl_ms=lock_ttl_ms, wait_ms=lock_wait_ms
         )
         disk = disk or disk_for(layout.root)
-        with held(lock, connection_options), staged(layout.root, layout.staging(stream, run), disk):
+        with (
+            held(lock, connection_options),
+            held(lock.take_merging(), connection_options),
+            staged(layout.root, layout.staging(stream, run), disk),
+        ):
             _, found = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
             work = StreamWork(layout, disk, connection, lock, run, hook)
             work.seen = found

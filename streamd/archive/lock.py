@@ -80,6 +80,7 @@ class ArchiveLock:
 
     kind   "lock", or "merging" for that of a merge in the background
     token  the fencing token
+    is_lost  a renewal has found that it is no longer this run's
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ArchiveLock:
         self.run = run
         self.ttl_ms = ttl_ms
         self.token = 0
+        self.is_lost = False
         self._key = key_beside(kind, stream)
         self._value = json.dumps(
             {"run": run, "host": host_identity(), "pid": os.getpid(), "archive": archive}, sort_keys=True
@@ -131,6 +133,14 @@ class ArchiveLock:
         lock.token = int(connection.command("INCR", token_key(stream)))
         return lock
 
+    def take_merging(self) -> ArchiveLock:
+        """End the merge of this stream in the background, whoever does it, and let no other begin: acquire its lock as well."""
+        self.guarded([("DEL", key_beside("merging", self.stream))])
+        archive = json.loads(self._value)["archive"]
+        return ArchiveLock.acquire(
+            self.connection, self.stream, run=self.run, archive=archive, ttl_ms=self.ttl_ms, kind="merging"
+        )
+
     def _take_from_the_dead(self, value: bytes, ended: Collection[str]) -> bool:
         """Remove the lock of a process of this machine that is gone, or of a run that has ended; return whether that was done."""
         holder = described(value) or {}
@@ -163,6 +173,7 @@ class ArchiveLock:
             try:
                 connection = connection or connect(options)
                 if not extend(connection, self._key, self._value, self.ttl_ms):
+                    self.is_lost = True
                     break
             except (UnreachableError, ServerError):
                 if connection is not None:

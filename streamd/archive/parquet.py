@@ -135,11 +135,10 @@ def write_files(
 ) -> Iterator[DatedFile]:
     """Write batches, in ascending order of IDs, to files in a folder; yield each file when it is complete and synced.
 
-    folder  a staging folder
+    folder  a staging folder, which exists
     prefix  of the files' names; nobody else may use it
     Raises ArchiveError when the IDs are not ascending.
     """
-    disk.make_directories(folder)
     schema = file_schema()
     writer: FileWriter | None = None
     last, number = -1, 0

@@ -31,7 +31,7 @@ class Rewrite:
     """Each group of files becomes one, without the entries with some IDs.
 
     groups     neighbours among the files that count, in order
-    folder     a staging folder
+    folder     a staging folder, which exists
     prefix     of the names of the files there; nobody else may use it
     leave_out  ranges of IDs, ascending and disjoint
     progress   called with numbers of rows as they are written, and again as they are compared

@@ -2,8 +2,8 @@
 
 A round is one run (archiver.py). What fails is reported and tried again in the next round; streams that are made meanwhile join there.
 A round ends at its next step when the service is to stop: the lock of the stream is released, and the next run, of this service or of
-another one, goes on where it ended, as after a kill. Small files are merged in the background, beside the rounds. Two services share the streams by their locks: one leaves to the other what that
-one is working on.
+another one, goes on where it ended, as after a kill. Small files are merged in the background, beside the rounds. Two services share the
+streams by their locks: one leaves to the other what that one is working on.
 """
 
 from __future__ import annotations
@@ -104,11 +104,13 @@ class ArchiveService:
         try:
             self.check_archive()
             report = Archiver(
-                self.path, self.options, self.settings, hook=self.step, archive_id=self._archive_id, merges=self._merges
+                self.path, self.options, self.settings, hook=self.step, progress=lambda _, step: self.step(step),
+                archive_id=self._archive_id, merges=self._merges,
             ).run()  # fmt: skip
         except OptionError:
             raise
         except NoStreamsError as error:
+            self._merges.close()
             # Streams may come: no reason to say this again and again.
             if not self._has_no_streams:
                 self.tell_failure(text_of(error))

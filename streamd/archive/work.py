@@ -271,12 +271,13 @@ class StreamWork:
         leave_out  ranges of IDs, ascending and disjoint
         prefix     put before the names of the steps that the hook is called with
         """
+        folder = self.layout.staging(self.stream, self.run_name)
         rewrite = Rewrite(
-            self.layout, groups, self.layout.staging(self.stream, self.run_name), prefix.strip(), self.disk,
-            leave_out=leave_out, progress=self.rewriting,
-        )  # fmt: skip
+            self.layout, groups, folder, prefix.strip(), self.disk, leave_out=leave_out, progress=self.rewriting
+        )
         if not rewrite.files:
             return 0
+        self.disk.make_directories(folder)
         rewrite.write()
         self.hook(f"{prefix}staged")
         rewrite.compare()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -13,16 +16,19 @@ from support.servers import Server, eventually
 pytest.importorskip("pyspark", reason="archives are read here by streamd-server[spark]")
 
 from support.archives.killed_work import is_killed, merge_beside_rounds
-from support.archives.runs import KEY, archive_once, fill, rows_of_history
+from support.archives.runs import KEY, archive_once, fill, now_settings, rows_of_history
 
-from streamd.archive.archiver import STEPS, RunReport
+from streamd.archive import background_merge
+from streamd.archive.archiver import STEPS, Archiver, ArchiveSettings, RunReport
 from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.delete import delete
 from streamd.archive.layout import Layout
 from streamd.archive.manifest_log import ManifestLog
+from streamd.archive.service import ArchiveService
 from streamd.archive.verify import verify_archive
 from streamd.client.archive_keys import key_beside
 from streamd.client.points import parse_entry_id
+from streamd.disk import Disk
 
 pytestmark = pytest.mark.long
 
@@ -31,12 +37,25 @@ PER_ROUND = 10
 MERGING = key_beside("merging", KEY)
 
 
+class HeldDisk(Disk):
+    """Waits where the first file of a merge is complete, if the scene says `first file`."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def sync_file(self, path: Any) -> None:
+        super().sync_file(path)
+        if "merge-0-" in str(path):
+            self._scene.hook("first file")
+
+
 class Scene:
     """An archive of two rounds of entries, and a service that merges them beside further rounds: its thread waits in the step `held_at`."""
 
     def __init__(self, store: redis.Redis, path: Path, port: int, held_at: str = "merge verified") -> None:
         self.store, self.path, self.options = store, path, {"port": str(port)}
         self.held_at = held_at
+        self.disk = HeldDisk(self)
         self.merges = BackgroundMerges()
         self.goes_on, self.is_held = threading.Event(), threading.Event()
         self.produced: list[str] = []
@@ -54,15 +73,25 @@ class Scene:
             self.is_held.set()
             self.goes_on.wait(100)
 
-    def round(self, hook: Callable[[str], None] | None = None) -> RunReport:
+    def round(self, hook: Callable[[str], None] | None = None, **changes: Any) -> RunReport:
         self.add()
-        report = archive_once(self.path, self.options, merges=self.merges, hook=hook or self.hook, merge_files=2)
+        changes = {"merge_files": 2, **changes}
+        report = archive_once(
+            self.path, self.options, merges=self.merges, hook=hook or self.hook, disk=self.disk, **changes
+        )
         assert report.streams[0].rows == PER_ROUND
         return report
 
-    def begin(self) -> None:
+    def begin_another_day(self) -> None:
+        """Two rounds of entries of the next day, which are merged to a file of their own."""
+        self.additions = 24 * 60
+        for _ in range(2):
+            self.add()
+            assert archive_once(self.path, self.options, merge_files=99).is_success
+
+    def begin(self, **changes: Any) -> None:
         """A round after which a merge is under way, and is held."""
-        assert self.round().is_success
+        assert self.round(**changes).is_success
         eventually(self.is_held.is_set, 100, "the merge under way")
 
     def finish(self) -> None:
@@ -149,6 +178,56 @@ def test_a_merge_whose_thread_ends_before_it_has_verified_is_discarded(scene: Sc
     scene.assert_whole()
 
 
+@pytest.mark.parametrize("held_at", ["first file", "merge staged", "merge verified"])
+def test_a_deletion_leaves_nothing_of_a_merge_under_way(scene: Scene, held_at: str) -> None:
+    """What it has written is removed, and what it goes on to write is not kept: the second day is merged after the first one."""
+    scene.begin_another_day()
+    scene.held_at = held_at
+    scene.begin()
+    gone = parse_entry_id(scene.produced.pop(25))
+    delete(str(scene.path), KEY, scene.options, [(gone, gone)])
+    assert not scene.store.exists(MERGING)
+    assert scene.staged == []
+    scene.finish()
+    assert scene.staged == []
+    scene.held_at = ""
+    assert scene.round().is_success
+    scene.assert_whole()
+
+
+def test_a_deletion_lets_no_merge_begin(scene: Scene) -> None:
+    """Not even one of a round that has lost the lock of the stream."""
+    seen = []
+
+    def look(step: str) -> None:
+        seen.append(scene.store.exists(MERGING))
+
+    gone = parse_entry_id(scene.produced.pop(5))
+    delete(str(scene.path), KEY, scene.options, [(gone, gone)], hook=look)
+    assert set(seen) == {1}
+    scene.assert_whole()
+
+
+def test_a_merge_ends_when_it_has_lost_its_lock(scene: Scene) -> None:
+    scene.begin_another_day()
+    scene.held_at = "first file"
+    scene.begin(lock_ttl_ms=300)
+    scene.store.delete(MERGING)
+    renewers = [each for each in threading.enumerate() if each.name == f"archive lock of {KEY}"]
+    eventually(lambda: not any(each.is_alive() for each in renewers), 100, "the end of the renewals")
+    scene.finish()
+    assert [each.name for each in scene.staged] == ["merge-0-0.parquet"]
+    scene.held_at = ""
+    assert scene.round().is_success
+    scene.assert_whole()
+
+
+def test_the_lock_of_a_merge_expires_as_that_of_the_stream(scene: Scene) -> None:
+    scene.begin(lock_ttl_ms=600_000)
+    assert scene.store.pttl(MERGING) > 100_000
+    scene.finish()
+
+
 @pytest.mark.parametrize("change", ["deletion", "another merge", "lost lock"])
 def test_a_merge_of_files_that_have_changed_is_discarded(scene: Scene, change: str) -> None:
     scene.begin()
@@ -186,6 +265,94 @@ def test_what_goes_wrong_in_a_merge_is_reported_by_a_round(
     assert scene.round().is_success
     assert scene.rows_of_files == [50, 10]
     scene.assert_whole()
+
+
+def test_what_goes_wrong_in_a_merge_that_has_lost_its_lock_is_nobodys_fault(scene: Scene) -> None:
+    """Whoever has the lock may have removed its files."""
+
+    def fail(step: str) -> None:
+        if step == "merge staged":
+            raise OSError("its folder is gone")
+
+    assert scene.round(fail).is_success
+    scene.finish()
+    scene.store.delete(MERGING)
+    assert scene.round(merge_files=99).is_success
+    scene.assert_whole()
+
+
+def test_a_stream_whose_rounds_fail_keeps_no_merge(scene: Scene) -> None:
+    scene.begin()
+    scene.finish()
+    kept = scene.store.dump(KEY)
+    scene.store.delete(KEY)
+    scene.store.xadd(KEY, {"another": "stream"})
+    (report,) = archive_once(scene.path, scene.options, merges=scene.merges).streams
+    assert report.error_kind == "IncarnationError"
+    assert not scene.store.exists(MERGING)
+    assert scene.staged == []
+    scene.store.restore(KEY, 0, kept, replace=True)
+    scene.assert_whole()
+
+
+class Never:
+    """A service that nobody stops."""
+
+    is_requested = False
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+
+def test_a_service_without_streams_keeps_no_merge(scene: Scene) -> None:
+    said: list[str] = []
+    settings = ArchiveSettings(hot_window_ms=0, trim_delay_ms=0, merge_files=2, every_ms=1000)
+    options = {**scene.options, "streamPattern": f"{KEY}*"}
+    service = ArchiveService(
+        str(scene.path), options, settings, stop=Never(), tell_round=lambda report: None, tell_failure=said.append
+    )
+    scene.add()
+    service.round()
+    assert scene.store.exists(MERGING)
+    scene.store.delete(KEY)
+    service.round()
+    assert len(said) == 1
+    assert "no stream" in said[0]
+    assert not scene.store.exists(MERGING)
+    assert scene.staged == []
+
+
+def test_merges_whose_server_is_silent_end_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_streamd: Callable[..., Server]
+) -> None:
+    """Each of them would wait a minute for an answer."""
+    monkeypatch.setattr(background_merge, "CLOSE_S", 0.1)
+    server, merges, path = new_streamd(), BackgroundMerges(), tmp_path / "archive"
+    streams = [f"{KEY}{number}" for number in range(4)]
+    options = {"port": str(server.port), "streams": json.dumps(streams)}
+
+    def one_after_the_other(step: str) -> None:
+        if step == "locked":
+            eventually(lambda: not any(map(merges.is_merging, streams)), 100, "the end of a thread")
+
+    with redis.Redis(port=server.port) as store:
+        for _ in range(2):
+            for stream in streams:
+                store.xadd(stream, {"n": 1})
+            settings = now_settings(merge_files=2)
+            assert Archiver(str(path), options, settings, hook=one_after_the_other, merges=merges).run().is_success
+        assert sum(store.exists(key_beside("merging", stream)) for stream in streams) == len(streams)
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            closing = threading.Thread(target=merges.close)
+            closing.start()
+            eventually(lambda: not closing.is_alive(), 50, "the end of the merges")
+            assert [*(path / "_staging").rglob("*.parquet")] == []
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+            closing.join()
+        locks = [key_beside("merging", stream) for stream in streams]
+        eventually(lambda: not store.exists(*locks), 100, "the locks' release")
 
 
 def test_a_stream_that_goes_takes_its_merge_with_it(scene: Scene) -> None:

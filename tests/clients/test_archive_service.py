@@ -33,7 +33,9 @@ from streamd.archive.archive_errors import ArchiveError
 from streamd.archive.archiver import Archiver
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
+from streamd.archive.service import ArchiveService
 from streamd.archive.verify import verify_archive
+from streamd.client.archive_keys import key_beside
 from streamd.client.archive_runs import runs_key
 
 pytestmark = pytest.mark.long
@@ -197,6 +199,47 @@ def test_sigterm_ends_a_run_at_a_step(store: redis.Redis, streamd_server: Server
         assert service.end() == 0
     assert store.xlen(KEY) == 0
     assert_whole(path, port, produced)
+
+
+class StopsAtDeath:
+    """Kills a server that has just given a lock, and asks for a stop from then on."""
+
+    def __init__(self, server: Server, lock: str) -> None:
+        self.server, self.lock = server, lock
+        self.steps = 0  # that were done under the lock
+
+    @property
+    def is_requested(self) -> bool:
+        if self.server.process.poll() is not None:
+            return True
+        with redis.Redis(port=self.server.port) as store:
+            self.steps += store.exists(self.lock)
+        if self.steps == 2:
+            self.server.process.kill()
+            self.server.process.wait()
+        return False
+
+    def wait(self, seconds: float) -> None:
+        """No round follows."""
+
+
+def test_sigterm_ends_a_run_before_its_next_stream_if_the_server_is_down(
+    new_streamd: Callable[..., Server], tmp_path: Path
+) -> None:
+    """Otherwise each of the streams waits for a connection first."""
+    server, told = new_streamd(), list[Any]()
+    names = [f"{KEY}{number}" for number in range(3)]
+    with redis.Redis(port=server.port) as store:
+        for name in names:
+            store.xadd(name, {"n": 1})
+    options = {"port": str(server.port), "streams": json.dumps(names)}
+    settings = now_settings(every_ms=1000)
+    stop = StopsAtDeath(server, key_beside("lock", names[0]))
+    ArchiveService(
+        str(tmp_path / "archive"), options, settings, stop=stop, tell_round=told.append, tell_failure=told.append
+    ).run()
+    assert stop.steps == 2
+    assert told == []
 
 
 def test_kills_lose_nothing(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 import redis
 
@@ -42,6 +43,38 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.long
+
+
+def test_a_deletion_leaves_no_value_in_any_file(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    """Of an entry that fits the schema, and of one that is in the tables of rejects; in files that were merged before, too."""
+    fitting, rejected = "fitting-secret", "rejected-secret"
+    plain = [TableConfig(form) for form in ("delta", "iceberg")]
+    typed = [TableConfig(form, TYPED_NAME, schema="n int, note string") for form in ("delta", "iceberg")]
+    tables = (*plain, *(each for config in typed for each in config.with_rejects()))
+    gone = []
+    for at in range(4):
+        store.xadd(KEY, {"n": at, "note": "kept"})
+        if at == 1:
+            gone = [store.xadd(KEY, {"n": 1, "note": fitting}), store.xadd(KEY, {"n": "no", "note": rejected})]
+        report = archive_once(tmp_path, source_options, publish=tables, merge_files=2, trim_delay_ms=3_600_000)
+        assert report.streams[0].warnings == []
+    assert values_in(tmp_path, fitting) >= 5  # two files of the archive, and of each typed table
+    assert values_in(tmp_path, rejected) >= 4
+    delete(str(tmp_path), KEY, source_options, [(each, each) for each in map(parse_entry_id, gone)])
+    assert values_in(tmp_path, fitting) == values_in(tmp_path, rejected) == 0
+    assert values_in(tmp_path, "kept") >= 3
+
+
+def values_in(path: Path, value: str) -> int:
+    """The number of files below a folder that have a value, as bytes or in a column."""
+    found = 0
+    for each in path.rglob("*"):
+        if each.suffix == ".parquet" and each.is_file() and "_delta_log" not in each.parts:
+            rows = pq.ParquetFile(each).read().to_pylist()
+            found += value in str(rows)
+        elif each.is_file():
+            found += value.encode() in each.read_bytes()
+    return found
 
 
 def test_every_reader_reads_what_a_read_with_the_schema_gives(

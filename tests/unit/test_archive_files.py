@@ -44,6 +44,7 @@ def hourly(count: int, start: int = 0) -> Any:
 
 
 def written(batches: list[Any], folder: Path, **options: int) -> list[FileRecord]:
+    folder.mkdir(exist_ok=True)
     return [file.record for file in write_files(batches, folder, "part", Disk(), **options)]
 
 
