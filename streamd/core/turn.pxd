@@ -28,6 +28,7 @@ cdef class Turn(OutputLimits):
     cdef readonly long long turns         # turns of the loop with work to do
     cdef readonly long long turns_us      # total time of these turns
 
+    cpdef int before_sleep(self) except -1
     cdef int resume_served(self) except -1
     cdef int resume_put_off(self) except -1
     cdef int prepare_replies(self) except -1

@@ -63,7 +63,7 @@ cdef class Turn(OutputLimits):
         self.is_asked = True
         return self.schedule()
 
-    def before_sleep(self):
+    cpdef int before_sleep(self) except -1:
         """The end of a turn; see the top of this file."""
         cdef long long ending_us, ended_us
         self.end = END_IDLE
@@ -82,6 +82,7 @@ cdef class Turn(OutputLimits):
             self.turn_started_us = 0
         if self.put_off:
             self.schedule()
+        return 0
 
     cdef int resume_served(self) except -1:
         cdef Client client
