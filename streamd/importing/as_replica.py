@@ -38,6 +38,7 @@ class State:
     received    bytes from the source so far
     done, size  bytes of the step, receiving or loading; a size of 0 is not known
     offset      bytes of the source's stream of replication that are applied
+    history     the replication ID of that stream, when linked
     reason      why the link is down, where the target says it
     """
 
@@ -47,6 +48,7 @@ class State:
     done: int = 0
     size: int = 0
     offset: int = 0
+    history: str = ""
     reason: str = ""
 
 
@@ -173,7 +175,8 @@ class Replica:
             return State("loading", keys, self._received, done, size)
         if fields["master_link_status"] == "up":
             self.was_linked = True
-            return State("linked", keys, self._received, offset=int(fields["slave_repl_offset"]))
+            offset, history = int(fields["slave_repl_offset"]), fields["master_replid"]
+            return State("linked", keys, self._received, offset=offset, history=history)
         if fields.get("master_sync_in_progress") == "1":
             self._seen_at = time.monotonic()
             return State("receiving", keys, self._received, read, max(0, int(fields.get("master_sync_total_bytes", 0))))

@@ -133,7 +133,8 @@ class IntoCluster:
         """How far it is. Raises ImportFailedError when it cannot succeed any more."""
         if self._failure is not None:
             raise self._failure
-        return State(self._trouble or "linked", self._keys, self._size, offset=self.last_offset())
+        history = self._stream.history
+        return State(self._trouble or "linked", self._keys, self._size, offset=self.last_offset(), history=history)
 
     @property
     def was_linked(self) -> bool:

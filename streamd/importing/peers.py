@@ -102,8 +102,13 @@ class Peer:
 
     def offset(self) -> int:
         """How many bytes its stream of replication has: of a primary what it has sent, of a replica what it has applied."""
+        return self.position()[1]
+
+    def position(self) -> tuple[str, int]:
+        """The replication ID of its stream, which is another one when it has started again, and its offset."""
         fields = self.info()
-        return int(fields["slave_repl_offset" if fields["role"] == "slave" else "master_repl_offset"])
+        offset = fields["slave_repl_offset" if fields["role"] == "slave" else "master_repl_offset"]
+        return fields.get("master_replid", fields["run_id"]), int(offset)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -34,6 +34,8 @@ POLL_S = 0.1
 LAG_EVERY_S = 1.0
 PATIENCE_S = 5.0
 """How long a target that is behind is waited for before the user is told why."""
+SOURCE_PATIENCE_S = 60.0
+"""How long a source that does not answer is waited for, until the target is in sync."""
 
 
 class ImportStoppedError(ImportFailedError):
@@ -111,6 +113,7 @@ class _Import:
         self.began = time.monotonic()
         self.expected = 0  # keys
         self.held_before = 0  # keys of the target
+        self.silent_since: float | None = None  # when the source did not answer for the first time since it did
 
     def run(self) -> None:
         info = check_source(self.source)
@@ -255,26 +258,49 @@ class _Import:
     def _wait_until_linked(self, replica: Replica | IntoCluster) -> None:
         """Wait for the snapshot and for the changes that were made meanwhile."""
         goal: int | None = None
+        history = ""  # which the goal is an offset of
         since = 0.0  # when it had everything
         while True:
             self._stop_if_told("")
             state = replica.state()
             keys = f"{state.keys:,} of {self.expected:,} keys" if state.step in ("copying", "loading", "linked") else ""
             text = ", ".join(filter(None, (keys, f"{size_text(state.received)} received")))
-            if state.step == "linked":
+            position = self._position_of_source()
+            if goal is not None and position is not None and position[0] != history:
+                self.screen.finish()
+                self.screen.line(
+                    "The source has started again, or its primary has failed: the target follows what it has now"
+                )
+                goal = None
+            if state.step == "linked" and position is not None and position[0] == state.history:
                 if goal is None:
-                    goal, since = self.source.offset(), time.monotonic()
+                    history, goal = position
+                    since = time.monotonic()
                 if state.offset < goal:
                     since = time.monotonic()
                 elif replica.is_whole_since(since):
                     self.screen.finish()
                     return
                 self.screen.progress("catching up", 0, 0, f"{max(goal - state.offset, 0):,} bytes behind, {text}")
+            elif state.step == "linked":
+                self.screen.progress("connecting", 0, 0, text)
             elif state.step in ("copying", "loading") and not state.size:
                 self.screen.progress(state.step, min(state.keys, self.expected), self.expected, text)
             else:
                 self.screen.progress(state.step, state.done, state.size, text)
             self.signals.wait(POLL_S)
+
+    def _position_of_source(self) -> tuple[str, int] | None:
+        """Where its stream of replication is; None while it does not answer. Raises ImportFailedError when that lasts."""
+        try:
+            position = self.source.position()
+        except ImportFailedError as error:
+            self.silent_since = self.silent_since or time.monotonic()
+            if time.monotonic() > self.silent_since + SOURCE_PATIENCE_S:
+                raise ImportFailedError(f"{error}, for {SOURCE_PATIENCE_S:.0f} s") from None
+            return None
+        self.silent_since = None
+        return position
 
     def _follow(self, replica: Replica | IntoCluster) -> None:
         """Show the lag each second, until the target is to be promoted."""

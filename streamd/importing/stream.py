@@ -28,6 +28,7 @@ Command = tuple[int, list[bytes]]
 class Stream:
     """The stream of one source; `read` returns its commands in order, each once.
 
+    history  the replication ID of the source; `?` before it has been followed
     offset   of the last byte of what `read` has returned
     is_open  the connection stands; otherwise `open` is to be called
     """
@@ -35,8 +36,8 @@ class Stream:
     def __init__(self, place: Place) -> None:
         self.offset = 0
         self.is_open = False
+        self.history = "?"
         self._place = place
-        self._replid = "?"
         self._connection: Connection | None = None
         self._reader = ReplyReader()
         self._snapshot: _Snapshot | None = None
@@ -49,17 +50,17 @@ class Stream:
         connection.command("REPLCONF", "capa", "eof", "capa", "psync2")
         with suppress(ServerError):
             connection.command("REPLCONF", "rdb-filter-only", "")
-        connection.socket_send(pack_command(("PSYNC", self._replid, self.offset + 1 if self._replid != "?" else -1)))
+        connection.socket_send(pack_command(("PSYNC", self.history, self.offset + 1 if self.history != "?" else -1)))
         words = self._read_line(connection).decode("utf-8", "replace").split()
         self._reader = ReplyReader()
         self.is_open = True
         if words[:1] == ["+CONTINUE"]:
-            self._replid = words[1] if len(words) > 1 else self._replid
+            self.history = words[1] if len(words) > 1 else self.history
             return True
         if words[:1] != ["+FULLRESYNC"]:
             self.close()
             raise ServerError(" ".join(words).removeprefix("-"))
-        self._replid, self.offset = words[1], int(words[2])
+        self.history, self.offset = words[1], int(words[2])
         self._snapshot = _Snapshot()
         return False
 

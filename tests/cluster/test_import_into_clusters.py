@@ -19,6 +19,7 @@ from support.servers import Server, eventually
 from streamd.client.client_errors import UnreachableError
 from streamd.client.key_slots import SLOT_COUNT, slot_of
 from streamd.client.place import Place
+from streamd.importing import run
 from streamd.importing.cluster_target import ClusterTarget
 from streamd.importing.into_cluster import IntoCluster
 from streamd.importing.peers import ImportFailedError, Peer, source_slots
@@ -526,6 +527,71 @@ def test_a_link_that_breaks_is_made_again(
             finish_some(load)
     finish(running, load)
     assert_same_data(source, nodes)
+
+
+class Restarts:
+    """A screen, on which the source is seen to be caught up with, whereupon it starts again without data, and is given a key."""
+
+    def __init__(self, source: Server, *, starts: bool = True) -> None:
+        self.source, self.starts = source, starts
+        self.is_done = False
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def progress(self, step: str, done: int, size: int, text: str) -> None:
+        if step != "catching up" or self.is_done:
+            return
+        self.is_done = True
+        self.source.process.kill()
+        self.source.process.wait()
+        if self.starts:
+            self.source.start_again()
+            with client_of(self.source.port) as client:
+                client.set("after", 1)
+
+    def finish(self) -> None:
+        """Nothing is drawn."""
+
+
+class NoSignals:
+    """A user who waits for the end."""
+
+    times = 0
+
+    def wait(self, seconds: float, *, listens: bool = False) -> None:
+        time.sleep(seconds)
+
+
+def test_a_source_that_starts_again_without_data_is_followed_from_then_on(new_node: NewNode, source: Server) -> None:
+    """What it had before is not waited for."""
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client:
+        fill(client)
+        # Without followers, it has no offset.
+        with_offset = Stream(Place(port=source.port))
+        with_offset.open()
+        client.mset({f"large:{at}": "x" * 1000 for at in range(1000)})
+        with_offset.close()
+    screen = Restarts(source)
+    run.run_import(Place(port=source.port), Place(port=nodes[0].port), run.Plan(), screen, NoSignals())
+    assert [line for line in screen.lines if "started again" in line] != []
+    clients = [client_of(each.port) for each in nodes]
+    assert data_of(clients).keys() == {b"after"}
+
+
+def test_a_source_that_goes_during_an_import_is_an_error(
+    new_node: NewNode, source: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SOURCE_PATIENCE_S", 1.0)
+    nodes = start_cluster(new_node, ["streamd"] * 3)
+    with client_of(source.port) as client:
+        fill(client)
+    screen = Restarts(source, starts=False)
+    with pytest.raises(ImportFailedError, match="for 1 s") as found:
+        run.run_import(Place(port=source.port), Place(port=nodes[0].port), run.Plan(), screen, NoSignals())
+    assert "\n" not in str(found.value)
 
 
 def finish_some(load: Load) -> None:
