@@ -574,6 +574,7 @@ def reply() -> Callable[[], object]:
             writer.bulk_array(values)
         writer.clear()
 
+    call()  # a writer's first long reply is moved once
     return call
 
 

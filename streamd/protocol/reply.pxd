@@ -18,6 +18,7 @@ cdef class ReplyWriter:
     cdef char *block              # the malloc'ed block; owned, or NULL
     cdef public int resp          # 2 or 3
     cdef readonly bint is_cut     # output is discarded: the unsent bytes exceeded `limit`
+    cdef bint is_long             # its last output did not fit into a block of BLOCK_SIZE
     cdef size_t limit             # bytes; SIZE_MAX: no limit; 0 once the writer is cut
     cdef object on_limit          # called when the limit is exceeded; may be None
 

@@ -7,11 +7,14 @@
 
 Every connection has a writer, so an empty one holds no memory: its first byte takes a block of 1 KiB from a free list
 shared by all writers, and the block is returned when the last byte is taken. Output that does not fit moves to a block
-of 16 KiB, from a separate list; beyond that, the block is doubled. The first block is small because a message may go
-to a thousand connections at once: their blocks should stay in the processor's cache and in the free list, instead of
-being requested from the system, page by page, for each message. Free blocks that have not been needed for a while are
-returned to the system (`give_back_idle_blocks`, to be called several times a second). Invariant: data is NULL exactly
-when block is, and then length = capacity = 0; else block <= data and length <= capacity.
+of 16 KiB, then to one of 64 KiB, each from a separate list; beyond that, the block is doubled. The first block is small
+because a message may go to a thousand connections at once: their blocks should stay in the processor's cache and in the
+free list, instead of being requested from the system, page by page, for each message. The last list is for pipelines of
+long replies: the C library returns a block of this size to the system whenever it is freed at the end of the heap. A
+writer that needed one takes it at once when it next leaves its small block, so that less is moved.
+Free blocks that have not been needed for a while are returned to the system (`give_back_idle_blocks`, to be called
+several times a second). Invariant: data is NULL exactly when block is, and then length = capacity = 0; else
+block <= data and length <= capacity.
 
 A writer may have a limit: how much a peer may leave unread. The write that exceeds it drops everything and calls
 `on_limit`; from then on the writer is cut: it accepts writes, because a command may have effects to finish, but
@@ -39,6 +42,8 @@ cdef enum:
     MAX_SMALL_BLOCKS = 4096       # at most 4 MiB are kept for later writers
     BLOCK_SIZE = 16384
     MAX_BLOCKS = 1024             # and at most 16 MiB of these
+    GREAT_BLOCK_SIZE = 65536
+    MAX_GREAT_BLOCKS = 128        # and at most 8 MiB of these
 
 cdef struct FreeList:
     # Free blocks of one size.
@@ -51,8 +56,10 @@ cdef struct FreeList:
 # Shared by all writers; guarded by the GIL. The addresses are explicit: Cython would copy an array into the pointer.
 cdef char *small_places[MAX_SMALL_BLOCKS]
 cdef char *places[MAX_BLOCKS]
+cdef char *great_places[MAX_GREAT_BLOCKS]
 cdef FreeList small_blocks = FreeList(&small_places[0], SMALL_BLOCK_SIZE, MAX_SMALL_BLOCKS, 0, 0)
 cdef FreeList large_blocks = FreeList(&places[0], BLOCK_SIZE, MAX_BLOCKS, 0, 0)
+cdef FreeList great_blocks = FreeList(&great_places[0], GREAT_BLOCK_SIZE, MAX_GREAT_BLOCKS, 0, 0)
 
 
 cdef inline char *take_block(FreeList *free_list) noexcept:
@@ -66,7 +73,8 @@ cdef inline char *take_block(FreeList *free_list) noexcept:
 
 
 cdef inline void give_block(char *block, size_t size) noexcept:
-    cdef FreeList *free_list = &small_blocks if size == SMALL_BLOCK_SIZE else &large_blocks
+    cdef FreeList *free_list = &small_blocks if size == SMALL_BLOCK_SIZE else \
+        &large_blocks if size == BLOCK_SIZE else &great_blocks
     if size == free_list.size and free_list.count < free_list.most:
         free_list.blocks[free_list.count] = block
         free_list.count += 1
@@ -86,12 +94,15 @@ cdef size_t give_back_idle(FreeList *free_list) noexcept:
 
 cpdef int give_back_idle_blocks() except -1:
     """Free a quarter of the blocks that no writer has taken since the last call; returns how many were freed."""
-    return <int>(give_back_idle(&small_blocks) + give_back_idle(&large_blocks))
+    return <int>(give_back_idle(&small_blocks) + give_back_idle(&large_blocks) + give_back_idle(&great_blocks))
 
 
 cdef long long idle_block_bytes() noexcept:
     """Bytes of the blocks that are kept for later writers."""
-    return <long long>(small_blocks.count * small_blocks.size + large_blocks.count * large_blocks.size)
+    return <long long>(
+        small_blocks.count * small_blocks.size + large_blocks.count * large_blocks.size
+        + great_blocks.count * great_blocks.size
+    )
 
 
 # --- Numbers -------------------------------------------------------------------------------------------------------
@@ -124,15 +135,16 @@ cdef struct MsText:
 cdef MsText latest_ms = MsText(0, 2, b"0-")     # shared by all writers, guarded by the GIL
 
 
-cdef char *leave_small_block(ReplyWriter writer) except NULL:
-    """Continue in a block of BLOCK_SIZE. Returns the position of the next byte."""
-    cdef char *block = take_block(&large_blocks)
+cdef char *change_block(ReplyWriter writer, FreeList *free_list) except NULL:
+    """Continue in a block of a list, in which everything has room. Returns the position of the next byte."""
+    cdef char *block = take_block(free_list)
     if block is NULL:
         raise MemoryError("no memory for a reply")
-    memcpy(block, writer.data, writer.length)
-    give_block(writer.block, SMALL_BLOCK_SIZE)
+    if writer.block is not NULL:
+        memcpy(block, writer.data, writer.length)
+        give_block(writer.block, writer.memory())
     writer.block = writer.data = block
-    writer.capacity = BLOCK_SIZE
+    writer.capacity = free_list.size
     return block + writer.length
 
 
@@ -174,9 +186,9 @@ cdef class ReplyWriter:
         if need > self.limit:
             self.pass_limit()
             return self.spare(n)
-        if self.block is NULL and n <= BLOCK_SIZE:
-            size = SMALL_BLOCK_SIZE if n <= SMALL_BLOCK_SIZE else BLOCK_SIZE
-            block = take_block(&small_blocks if size == SMALL_BLOCK_SIZE else &large_blocks)
+        if self.block is NULL and n <= SMALL_BLOCK_SIZE:
+            size = SMALL_BLOCK_SIZE
+            block = take_block(&small_blocks)
             if block is NULL:
                 raise MemoryError("no memory for a reply")
         else:
@@ -190,8 +202,11 @@ cdef class ReplyWriter:
                 self.data = self.block
                 self.capacity = size
                 return self.data + self.length
-            if size == SMALL_BLOCK_SIZE and need <= BLOCK_SIZE:
-                return leave_small_block(self)
+            if size < BLOCK_SIZE and need <= BLOCK_SIZE and not self.is_long:
+                return change_block(self, &large_blocks)
+            if size <= BLOCK_SIZE and need <= GREAT_BLOCK_SIZE <= self.limit:
+                self.is_long = True
+                return change_block(self, &great_blocks)
             if size < BLOCK_SIZE:
                 size = BLOCK_SIZE // 2
             while True:
@@ -272,8 +287,12 @@ cdef class ReplyWriter:
 
     cdef void release(self) noexcept:
         """Forget everything and give the buffer back."""
+        cdef size_t size
         if self.block is not NULL:
-            give_block(self.block, self.memory())
+            size = self.memory()
+            if size > BLOCK_SIZE:
+                self.is_long = <size_t>(self.data - self.block) + self.length > BLOCK_SIZE
+            give_block(self.block, size)
             self.block = NULL
             self.data = NULL
         self.length = 0

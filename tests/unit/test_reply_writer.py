@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamd.heap import allocated
 from streamd.protocol.reply import ReplyWriter, give_back_idle_blocks
 
 SMALL_BLOCK = 1024
 BLOCK = 16384
+GREAT_BLOCK = 65536
 INT64 = st.integers(-(2**63), 2**63 - 1)
 UINT64 = st.integers(0, 2**64 - 1)
 
@@ -238,7 +240,7 @@ def test_a_small_block_is_left_for_a_large_one() -> None:
         said += b"%d " % size * size
         writer.check_invariants()
         assert writer.peek() == said
-    writer.clear()
+    writer = ReplyWriter()
     writer.raw(b"a" * 1000)
     writer.consume(600)
     writer.raw(b"b" * 100)
@@ -284,7 +286,7 @@ def test_a_reply_of_any_size_fits(size: int) -> None:
     writer.ok()
     writer.bulk(b"x" * size)
     writer.check_invariants()
-    assert writer.allocated <= max(BLOCK, 2 * (size + 100))
+    assert writer.allocated <= (BLOCK if size < BLOCK - 100 else max(GREAT_BLOCK, 2 * (size + 100)))
     assert writer.take() == b"+OK\r\n$%d\r\n" % size + b"x" * size + b"\r\n"
 
 
@@ -295,6 +297,43 @@ def test_many_writers_share_a_bounded_number_of_free_blocks() -> None:
     for writer in writers:
         assert writer.take() == b"+OK\r\n"
         writer.check_invariants()
+
+
+def test_blocks_of_long_replies_are_kept_for_later_ones() -> None:
+    writers = [ReplyWriter() for _ in range(200)]
+    kept = []
+    for _ in range(2):
+        for writer in writers:
+            writer.raw(b"x" * (2 * BLOCK))
+            writer.raw(b"x" * (2 * BLOCK - 1))
+            writer.check_invariants()
+        held = allocated()
+        for writer in writers:
+            assert writer.allocated == GREAT_BLOCK
+            writer.clear()
+        kept.append(held - allocated())
+    blocks = [freed // GREAT_BLOCK for freed in kept]
+    assert blocks == [200 - 128] * 2
+
+
+def test_a_writer_takes_a_great_block_at_once_after_a_long_reply() -> None:
+    writer = ReplyWriter()
+    seen = []
+    for size in (BLOCK, BLOCK + 1, BLOCK, BLOCK):
+        writer.raw(b"x" * (BLOCK - 1))
+        seen.append(writer.allocated)
+        writer.raw(b"x" * (size - BLOCK + 1))
+        assert writer.take() == b"x" * size
+    assert seen == [BLOCK, BLOCK, GREAT_BLOCK, BLOCK]
+
+
+def test_a_writer_with_a_limit_below_a_great_block_has_none() -> None:
+    writer = ReplyWriter()
+    writer.set_limit(2 * BLOCK, None)
+    writer.raw(b"x" * (BLOCK + 1))
+    assert writer.allocated == 2 * BLOCK
+    writer.raw(b"x" * BLOCK)
+    assert writer.take() == b""
 
 
 def test_blocks_that_nobody_takes_are_given_back_little_by_little() -> None:
