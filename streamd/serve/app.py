@@ -40,7 +40,6 @@ from streamd.observe.slowlog import SlowLog
 from streamd.observe.traffic import Traffic
 from streamd.persistence.info_fields import PersistenceFields
 from streamd.persistence.keeper import Persistence
-from streamd.persistence.loading import LoadError
 from streamd.persistence.payloads import Payloads
 from streamd.process.listening import ListenError
 from streamd.pubsub.events import KeyEvents
@@ -118,6 +117,14 @@ class Server(Host):
         self._stopped = asyncio.Event()
         self.open(asyncio.get_running_loop(), CAPABILITIES)
         self.get(Shutdown).stop = self._stop
+        try:
+            await self._begin()
+        except BaseException:
+            if not self.is_stopped:
+                self._stop()
+            raise
+
+    async def _begin(self) -> None:
         self.apply_settings()
         await self.get(Listeners).open(any_port=self._any_port)
         await self.get(Metrics).open()
@@ -130,11 +137,7 @@ class Server(Host):
         await self.get(Cluster).open()
         log.info("Running mode=%s, port=%d.", "cluster" if self.config.cluster_enabled else "standalone", self.port)
         log.info("Server initialized")
-        try:
-            await self.get(Persistence).loader.load()
-        except LoadError:
-            self._stop()
-            raise
+        await self.get(Persistence).loader.load()
         if not self.is_stopped:
             self.get(Following).begin()
             self.get(Cluster).data_loaded()

@@ -327,7 +327,7 @@ cdef class EventSet:
             self.deadline_us = us
 
     def call_later(self, double seconds, object callback):
-        """Call back, once, while the loop waits: for what is done all the time; costs a third of a timer of the loop."""
+        """Call back, once, while the loop waits: as timers of the loop do, which cost three times as much."""
         self.set_timers([*self.timers, (monotonic_us() + <long long>(seconds * 1e6), callback)])
 
     def cancel(self, object callback):

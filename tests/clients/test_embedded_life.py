@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -244,6 +246,20 @@ def test_a_refused_setting_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(ConfigError, match="there is no setting no_such_setting"):
         streamd.embedded.start(no_such_setting=5)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_a_start_that_fails_leaves_neither_thread_nor_descriptor() -> None:
+    def held() -> tuple[int, int]:
+        gc.collect()
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        before = held()
+        for _ in range(2):
+            with pytest.raises(ListenError, match="Address already in use"):
+                streamd.embedded.start(port=taken.getsockname()[1], io_threads=4)
+        eventually(lambda: held() == before, what="threads and descriptors have gone")
 
 
 def test_a_process_answers_at_once_beside_busy_threads() -> None:
