@@ -94,6 +94,8 @@ cdef class Database(Accesses):
     cdef bytes random_shown(self)
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit)
     cdef KeyRecord random_record(self, bint is_expiring)
+    cdef KeyRecord evictable_record(self, bint is_expiring)
+    cdef KeyRecord first_to_expire(self)
     cdef int weigh(self, KeyRecord record, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1
     cdef int insert(self, KeyRecord record) except -1

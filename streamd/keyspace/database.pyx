@@ -437,6 +437,38 @@ cdef class Database:
             return <KeyRecord>self.deadlines[<Py_ssize_t>(self.roll() % <unsigned long long>self.deadline_count)].record
         return self.record_at(<Py_ssize_t>(self.roll() % <unsigned long long>self.count))
 
+    cdef KeyRecord evictable_record(self, bint is_expiring):
+        """As `random_record`, but of a slot that is shown, or None: keys that arrive from a node are not evicted."""
+        cdef KeyRecord record
+        cdef Py_ssize_t first, slot
+        if self.shown is None:
+            return self.random_record(is_expiring)
+        for _ in range(RANDOM_TRIES):
+            record = self.random_record(is_expiring)
+            if self.is_shown(record):
+                return record
+        first = <Py_ssize_t>(self.roll() % SLOTS)
+        for slot in range(SLOTS):
+            slot = (first + slot) % SLOTS
+            if self.shown[slot]:
+                for record in self.records_at(slot):
+                    if record.deadline_at >= 0 or not is_expiring:
+                        return record
+        return None
+
+    cdef KeyRecord first_to_expire(self):
+        """The record with the earliest deadline of those that may be evicted, or None."""
+        cdef Py_ssize_t at, found = -1
+        if self.deadline_count == 0:
+            return None
+        if self.shown is None or self.is_shown(<KeyRecord>self.deadlines[0].record):
+            return <KeyRecord>self.deadlines[0].record
+        for at in range(self.deadline_count):
+            if (found < 0 or self.deadlines[at].at_ms < self.deadlines[found].at_ms) \
+                    and self.is_shown(<KeyRecord>self.deadlines[at].record):
+                found = at
+        return None if found < 0 else <KeyRecord>self.deadlines[found].record
+
     # --- Keys and values -----------------------------------------------------------------------------------------
 
     cpdef object find(self, bytes key):

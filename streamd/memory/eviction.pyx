@@ -36,6 +36,7 @@ from posix.unistd cimport usleep
 import logging
 
 from streamd.keyspace.database cimport Database
+from streamd.keyspace.deadlines cimport expiry_of
 from streamd.keyspace.key_record cimport (
     ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, KeyRecord, accessed_of, key_of,
 )
@@ -322,20 +323,25 @@ cdef class Eviction(Capability):
     cdef object draw_any(self):
         """Any evictable key, from one database after the other."""
         cdef Database db
+        cdef KeyRecord record
         for _ in range(<int>len(self.databases)):
             db = self.databases[self.next_db]
             self.next_db = (self.next_db + 1) % <int>len(self.databases)
             if self.eligible(db):
-                return db, db.random_record(self.is_volatile)
+                record = db.evictable_record(self.is_volatile)
+                if record is not None:
+                    return db, record
         return None
 
     cdef object find_first_to_expire(self):
         cdef Database db
         cdef Database first = None
+        cdef KeyRecord record, earliest = None
         for db in self.databases:
-            if db.deadline_count and (first is None or db.deadlines[0].at_ms < first.deadlines[0].at_ms):
-                first = db
-        return None if first is None else (first, <KeyRecord>first.deadlines[0].record)
+            record = db.first_to_expire()
+            if record is not None and (earliest is None or expiry_of(db, record) < expiry_of(first, earliest)):
+                first, earliest = db, record
+        return None if earliest is None else (first, earliest)
 
     cdef long long score(self, Database db, KeyRecord record) except -1:
         """The score of a key: the higher, the sooner it is evicted."""
@@ -353,7 +359,7 @@ cdef class Eviction(Capability):
             while self.pool:
                 score, db, key = self.pool.pop()
                 record = db.lookup(key)
-                if record is not None and (record.deadline_at >= 0 or not self.is_volatile) \
+                if record is not None and (record.deadline_at >= 0 or not self.is_volatile) and db.is_shown(record) \
                         and (self.score(db, record) >= score or not self.pool):
                     return db, record
         return None
@@ -368,10 +374,12 @@ cdef class Eviction(Capability):
         for db in self.databases:
             count = self.eligible(db)
             if count:
-                has_any = True
                 db.now_ms = now_ms
                 for _ in range(<int>min(count, self.samples)):
-                    record = db.random_record(self.is_volatile)
+                    record = db.evictable_record(self.is_volatile)
+                    if record is None:
+                        break
+                    has_any = True
                     self.offer(self.score(db, record), db, key_of(record))
         return has_any
 

@@ -12,6 +12,8 @@ from support.cluster.nodes import Nodes, start_cluster
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
 
+from streamd.keyspace.hash_slot import slot_of
+
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 NewNode = Callable[..., Node]
@@ -278,6 +280,59 @@ def test_a_key_that_lives_on_is_not_lost_on_its_way(new_node: NewNode) -> None:
     wait_until(lambda: is_completed(source, target, task), "the migration is completed")
     assert target.call("GET", f"{TAG}short").value == b"v"
     assert target.call("TTL", f"{TAG}short").value == -1
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random", "volatile-ttl", "noeviction"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_that_arrive_are_not_evicted(new_node: NewNode, kind: str, policy: str) -> None:
+    nodes = start_cluster(new_node, ("redis", kind))
+    source, target = nodes
+    count = 600
+    names = [str(number) for number in range(40_000)]
+    for name in [name for name in names if slot_of(name.encode()) < 1000][:count]:
+        source.must("SET", name, "v" * 5000, "PXAT", "4102444800000")  # before the own keys
+    for name in [name for name in names if slot_of(name.encode()) >= 9000][:count]:
+        target.must("SET", name, "v" * 5000, "PXAT", "4102444900000")
+    target.must("CONFIG", "SET", "maxmemory-policy", policy)
+    used = int(target.call("INFO", "memory").value.split(b"used_memory:")[1].split(b"\r")[0])
+    target.must("CONFIG", "SET", "maxmemory", str(used + count * 5000 // 2))
+    source.must("CONFIG", "SET", "rdb-key-save-delay", "2000")  # µs per key: the snapshot takes more than a second
+    task = begin(target, 0, 999)
+    wait_until(lambda: is_completed(target, source, task), "the migration is completed")  # commands make room
+    target.must("CONFIG", "SET", "maxmemory", "0")
+    arrived = sum(int(target.call("CLUSTER", "COUNTKEYSINSLOT", str(slot)).value) for slot in range(1000))
+    own = int(target.call("DBSIZE").value) - arrived
+    if policy == "noeviction":
+        assert (own, arrived) == (count, count)
+    else:
+        assert own < count * 0.8
+        assert arrived >= count * 0.9  # those of others may go as soon as they are served here
+    wait_until(lambda: source.call("DBSIZE").value == 0, "nothing is left at the source")
+
+
+def test_keys_that_do_not_fit_stay_where_they_are(new_node: NewNode) -> None:
+    nodes = start_cluster(new_node, ("streamd", "streamd"))
+    source, target = nodes
+    count = 100
+    for number in range(count):
+        source.must("SET", f"{TAG}{number}", "v" * 50_000)
+    used = int(target.call("INFO", "memory").value.split(b"used_memory:")[1].split(b"\r")[0])
+    target.must("CONFIG", "SET", "maxmemory", str(used + 2_000_000))
+    target.must("CLUSTER", "SETSLOT", "0", "IMPORTING", nodes.id_of(source))
+    source.must("CLUSTER", "SETSLOT", "0", "MIGRATING", nodes.id_of(target))
+    answer = b""
+    for number in range(count):
+        answer = source.call("MIGRATE", "127.0.0.1", str(target.port), f"{TAG}{number}", "0", "60000").value
+        if answer != b"OK":
+            break
+    assert answer.startswith(b"ERR Target instance replied with error: OOM")
+    here, there = (int(node.call("CLUSTER", "COUNTKEYSINSLOT", "0").value) for node in nodes)
+    assert here + there == count
+    assert 0 < here < count
+    target.must("CONFIG", "SET", "maxmemory", "0")
+    names = [f"{TAG}{number}" for number in range(count)]
+    source.must("MIGRATE", "127.0.0.1", str(target.port), "", "0", "60000", "KEYS", *names)
+    assert target.call("CLUSTER", "COUNTKEYSINSLOT", "0").value == count
 
 
 def test_slots_that_have_left_are_deleted_before_they_come_back(new_node: NewNode) -> None:
