@@ -43,9 +43,9 @@ class HeldDisk(Disk):
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
 
-    def sync_file(self, path: Any) -> None:
-        super().sync_file(path)
-        if "merge-0-" in str(path):
+    def sync_directory(self, path: Any) -> None:
+        super().sync_directory(path)
+        if str(path).endswith("-merge"):
             self._scene.hook("first file")
 
 
@@ -192,6 +192,22 @@ def test_a_deletion_leaves_nothing_of_a_merge_under_way(scene: Scene, held_at: s
     assert scene.staged == []
     scene.held_at = ""
     assert scene.round().is_success
+    scene.assert_whole()
+
+
+def test_a_merge_that_goes_on_during_a_deletion_writes_nothing_more(scene: Scene) -> None:
+    """The files of its second day are still there when its folder is removed."""
+    scene.begin_another_day()
+    scene.held_at = "first file"
+    scene.begin()
+
+    def go_on(step: str) -> None:
+        if step == "recovered":
+            scene.finish()
+
+    gone = parse_entry_id(scene.produced.pop(25))
+    delete(str(scene.path), KEY, scene.options, [(gone, gone)], hook=go_on)
+    assert scene.staged == []
     scene.assert_whole()
 
 
