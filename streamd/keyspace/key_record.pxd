@@ -18,7 +18,7 @@ cdef enum:
     LOOKUP_BYTES = 20   # about what a key takes in its shard and the dense list
     LIST_BYTES = 88     # an empty list, with what the collector needs
     # States of a record.
-    RECORD_IN_USE = 127     # the value stayed open, since others held it when it was to be closed
+    RECORD_IN_USE = 127     # the value stayed open when it was to be closed: others held it, or it was too large
     RECORD_CLOSED = 128     # and the form: the value is closed
 
 
@@ -37,7 +37,7 @@ cdef class KeyRecord:
     cdef readonly unsigned char hint        # a number that the type keeps here of a value; 0 at first
     cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see accesses.pyx
     cdef unsigned char state                # from RECORD_IN_USE: see there; below: its place among the records that
-                                            # were opened last, from 1; 0: it has none, and is never closed
+                                            # were opened last, from 1; 0: it has none; its type closes no value
     cdef char text[4]                       # the key: `size` bytes, most of which follow the structure
 
 

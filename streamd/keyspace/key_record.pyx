@@ -22,7 +22,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from streamd.heap cimport free
-from streamd.keyspace.value_type cimport type_at
+from streamd.keyspace.value_type cimport ValueType, type_at
 
 cdef extern from *:
     """
@@ -156,15 +156,15 @@ cdef void keep_open(KeyRecord record) noexcept:
 
 
 cdef void close_value(KeyRecord record) noexcept:
-    """Close a value, if its type can, unless it is in use."""
+    """Close a value, unless it is in use, or its type keeps it open as it is now; then its next use is another try."""
     cdef PyObject *value = record.held
+    cdef ValueType type = type_at(record.type_number)
     cdef unsigned char form = 0
     cdef void *block
-    if value.ob_refcnt > 1:
-        record.state = RECORD_IN_USE
+    record.state = RECORD_IN_USE if type.closes else 0      # another type has taken the place of one that closes
+    if not type.closes or value.ob_refcnt > 1:
         return
-    record.state = 0
-    block = type_at(record.type_number).close(<object>value, &form)
+    block = type.close(<object>value, &form)
     if block is not NULL:
         record.held = <PyObject *>block
         record.state = RECORD_CLOSED | form

@@ -115,8 +115,9 @@ def test_closed_values_are_saved_as_open_ones_are(kind: str) -> None:
         assert run(ctx, *words(read, name)) == [part.format(name).encode() for part in expected]
 
 
-def test_values_that_are_due_stay_open() -> None:
+def test_values_that_are_due_stay_open_until_they_no_longer_are() -> None:
     ctx = make_context()
+    before = sys.getallocatedblocks()
     for number in range(KEYS):
         run(ctx, "HSET", f"h{number}", "f", "v", "g", "w")
         run(ctx, "HPEXPIRE", f"h{number}", "1000000", "FIELDS", "1", "f")
@@ -125,4 +126,18 @@ def test_values_that_are_due_stay_open() -> None:
     for number in range(KEYS):
         run(ctx, "HPERSIST", f"h{number}", "FIELDS", "1", "f")
     assert ctx.db.timed_values == 0
+    assert sys.getallocatedblocks() - before < KEYS * 1.5
+    ctx.db.check_invariants()
+
+
+def test_lists_that_have_become_short_are_closed() -> None:
+    ctx = make_context()
+    before = sys.getallocatedblocks()
+    for number in range(KEYS):
+        run(ctx, "RPUSH", f"l{number}", "a", "b" * 9000)
+    assert sys.getallocatedblocks() - before > KEYS * 1.9, "long ones stay open"
+    for number in range(KEYS):
+        run(ctx, "RPOP", f"l{number}")
+    assert sys.getallocatedblocks() - before < KEYS * 1.5
+    assert run(ctx, "LRANGE", "l1", "0", "-1") == [b"a"]
     ctx.db.check_invariants()
