@@ -219,7 +219,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
         yield progress
 
 
-BEFORE = {"recover": 0.0, "copy": 0.02, "verify": 0.68, "commit": 0.88, "trim": 0.9, "tidy": 0.98}
+BEFORE = {"connect": 0.0, "recover": 0.0, "copy": 0.02, "verify": 0.68, "commit": 0.88, "trim": 0.9, "tidy": 0.98}
 """The approximate share of a stream's run that is done before each step."""
 
 

@@ -635,6 +635,7 @@ def test_a_rewrite_that_misses_an_entry_is_reported_as_one(
     archive_in_steps(store, tmp_path, source_options, 2)
     layout = Layout(tmp_path)
     groups = [[each] for each in ManifestLog.read(layout, KEY).files]
+    (tmp_path / "new").mkdir()
     rewrite = Rewrite(layout, groups, tmp_path / "new", "new", Disk())
     rewrite.write()
     rewrite.compare()
@@ -726,8 +727,8 @@ def test_many_ids_take_few_requests(store: redis.Redis, source_options: Options,
     assert delete(str(tmp_path), KEY, source_options, ranges, is_trial=True).on_server == 1499
     before = requests_served(store)
     assert delete(str(tmp_path), KEY, source_options, ranges).on_server == 1499
-    # Of 63 of them digests are noted, which are read at once.
-    assert requests_served(store) - before < 150
+    # Of 63 of them digests are noted, which are read at once. Two locks are taken, watched and released.
+    assert requests_served(store) - before < 200
     assert ManifestLog.read(Layout(tmp_path), KEY).manifests == [], "nobody reads the notes of 1,499 entries again"
     assert [entry_id.decode() for entry_id, _ in store.xrange(KEY)] == produced[::2]
 
