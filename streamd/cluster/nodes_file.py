@@ -102,7 +102,8 @@ class NodesFile:
 
     def close(self) -> None:
         """Unlock the file."""
-        self.free_replaced()
+        ReplacedFiles(self._replaced).free()
+        self._replaced = []
         if self._locked >= 0:
             os.close(self._locked)
             self._locked = -1

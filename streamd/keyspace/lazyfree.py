@@ -70,7 +70,7 @@ class LazyFree:
 
     def __init__(self) -> None:
         self._slices: deque[Sliced] = deque()
-        self._queue: SimpleQueue[tuple[Remains, int]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Remains | None, int]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._handed_over = 0  # objects given to the thread; written only by the loop's thread
         self._done = 0  # objects that the thread has freed; written only by the thread
@@ -148,9 +148,17 @@ class LazyFree:
 
     # --- The thread ----------------------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Wait until the thread has freed everything, and end it."""
+        if self._thread is not None and self._thread.is_alive():
+            self._queue.put((None, 0))
+            self._thread.join()
+
     def _run(self) -> None:
         while True:
             piece, objects = self._queue.get()
+            if piece is None:
+                return
             piece.free()
             self._done += objects
             if self._queue.empty():

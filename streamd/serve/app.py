@@ -188,6 +188,8 @@ class Server(Host):
                 capability.close()
         self.get(Persistence).close()
         self.get(Listeners).finish()
+        if self.is_embedded:  # else its thread ends with the process
+            self.trash.close()
         self._stopped.set()
 
     def _plan_cron(self) -> None:
