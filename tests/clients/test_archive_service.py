@@ -554,6 +554,8 @@ class Faults:
         print(f"{len(self.produced):,} entries; {dict(self.counts)}")
         with redis.Redis(port=self.server.port) as store:
             eventually(lambda: store.xlen(KEY) == 0, 200, "the end of the stream")
+        # One that has just started would be ended by the signal itself.
+        eventually(lambda: all(each.rounds for each in self.services), 100, "a round of each service")
         assert [each.end() for each in self.services] == [0, 0]
         assert_whole(self.place, self.server.port, self.produced)
 
