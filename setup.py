@@ -52,10 +52,10 @@ OPTIMIZATION = {
     "-O2": (
         "arrow.parse", "caching.tracking", "cluster.routing", "core.args", "core.blocking", "core.client_line",
         "core.context", "core.effects", "core.histogram", "core.info", "core.key_changes", "core.key_plan",
-        "core.route", "core.timeouts", "engine.glob", "heap", "keyspace.accesses", "keyspace.commands.statistics",
+        "core.route", "core.timeouts", "engine.glob", "engine.listpack_twins", "heap", "keyspace.accesses", "keyspace.commands.statistics",
         "keyspace.database", "keyspace.deadlines", "keyspace.hash_slot", "keyspace.key_record", "keyspace.timed_values",
         "keyspace.value_type", "observe.command_statistics", "observe.traffic", "packed_entries",
-        "persistence.aof.reader", "persistence.rdb.listpacks", "persistence.rdb.value_loader", "pubsub.hub",
+        "persistence.aof.reader", "persistence.rdb.listpacks", "persistence.rdb.read", "persistence.rdb.value_loader", "pubsub.hub",
         "pubsub.publish", "replication.apply", "replication.stream", "scripting.host", "scripting.values",
         "scripting.world", "sockets.io_thread", "sockets.plain", "sockets.poller", "sockets.threads",
         "users.permissions", "values.hashes.access", "values.hashes.loading", "values.lists.list_value",

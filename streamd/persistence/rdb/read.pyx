@@ -68,6 +68,7 @@ cdef class RdbReader:
     cdef Window window
     cdef list loaders                         # ValueLoader by type byte; None: a type that is not supported
     cdef object options
+    cdef int64_t now_ms                       # of the options
     cdef readonly list databases
     cdef uint64_t database_count              # those that there are; 0: any, since nothing is kept
     cdef Database db
@@ -80,7 +81,7 @@ cdef class RdbReader:
     cdef readonly uint64_t keys_expired       # left out because they had expired
     cdef readonly uint64_t keys_skipped       # left out because of their type
     cdef readonly uint64_t keys_with_expiry   # all of them, including expired ones
-    cdef readonly dict types                  # type name -> keys of it
+    cdef uint64_t counts[256]                 # of keys, by type byte
     cdef readonly int64_t end_offset          # where the RDB stream ended; -1: not yet
     cdef readonly object checksum             # "ok", "none" (not written, or not verified); None: not yet
     cdef readonly bytes key                   # the key being read, or the last one read
@@ -102,12 +103,23 @@ cdef class RdbReader:
                 self.loaders[number] = loader
         self.aux = {}
         self.libraries = []
-        self.types = {}
+        self.now_ms = self.options.now_ms
 
     @property
     def offset(self):
         """Bytes read so far."""
         return self.window.position()
+
+    @property
+    def types(self):
+        """How many keys there are of each type, by its name."""
+        found = {}
+        for number in range(256):
+            if self.counts[number]:
+                loader = self.loaders[number]
+                name = TYPE_NAMES[number] if loader is None else loader.type.name.decode()
+                found[name] = found.get(name, 0) + self.counts[number]
+        return found
 
     @property
     def rest(self):
@@ -202,7 +214,7 @@ cdef class RdbReader:
             else:
                 self.key = self.window.get_bytes()
                 loader = self.loaders[opcode]
-                expired = expire_at_ms != -1 and expire_at_ms < self.options.now_ms
+                expired = expire_at_ms != -1 and expire_at_ms < self.now_ms
                 if loader is None:
                     self.meet_unsupported(opcode, offset, expired)
                 else:
@@ -281,8 +293,7 @@ cdef class RdbReader:
         if loader is not None:
             value = loader.value
             loader.value = None
-        name = TYPE_NAMES[type] if loader is None else loader.type.name.decode()
-        self.types[name] = self.types.get(name, 0) + 1
+        self.counts[type] += 1
         self.keys_with_expiry += expire_at_ms != -1
         if expired and (self.options.drop_expired or self.db is None):
             self.keys_expired += 1
@@ -300,7 +311,7 @@ cdef class RdbReader:
             self.db.insert(record)
         except KeyError:
             self.window.corrupt("another key", f"'{one_line(self.key)}' a second time", offset)
-        set_accessed(record, max(0, self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)))
+        set_accessed(record, max(<int64_t>0, self.now_ms - (idle_s * 1000 if idle_s > 0 else 0)))
         if uses >= 0:
             record.uses = <unsigned char>uses
         if expire_at_ms != -1:

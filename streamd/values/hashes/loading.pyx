@@ -8,11 +8,10 @@ and in order of expiry. The number of fields decides how a hash is stored.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 
-from streamd.engine.listpack cimport LP_HEADER, LP_END, LpValue, lp_get, lp_skip
-from streamd.engine.table cimport table_hash
-from streamd.heap cimport calloc, free
+from streamd.engine.listpack cimport LP_END, LP_HEADER, LpValue, lp_get, lp_skip
+from streamd.engine.listpack_edit cimport lp_count
+from streamd.engine.listpack_twins cimport lp_has_twins
 from streamd.keyspace.value_type cimport ValueType
-from streamd.numbers cimport INT64_ROOM, put_int64
 from streamd.persistence.rdb.codes cimport (
     TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_TTL, TYPE_HASH_LISTPACK_TTL_PRERELEASE, TYPE_HASH_TTL,
     TYPE_HASH_TTL_PRERELEASE, TYPE_HASH_ZIPLIST,
@@ -25,7 +24,7 @@ from streamd.values.hashes.hash cimport (
     text_in,
 )
 from streamd.values.hashes.hash_limits cimport limits_in
-from streamd.values.hashes.pairs cimport NEVER, HashItem, pairs_read
+from streamd.values.hashes.pairs cimport NEVER, HashItem
 
 from streamd.errors import one_line
 
@@ -33,7 +32,6 @@ __all__ = []
 
 cdef enum:
     MOST_EXPECTED = 1 << 16    # fields that there is room for at once, where the size of the stream is not known
-    FEW = 16                   # fields of which each is compared with all others
 
 
 @cython.final
@@ -144,57 +142,17 @@ cdef class HashLoader(ValueLoader):
         cdef const uint8_t *p = lp + LP_HEADER
         cdef LpValue expiry
         cdef int64_t before = 0
-        cdef uint64_t elements = 0
-        while p[0] != LP_END:
-            elements += 1
-            if width == 3 and elements % 3 == 0:
-                lp_get(p, &expiry)
-                if expiry.data is not NULL or expiry.number < 0:
-                    self.window.corrupt("an expiry", "a string, or a time before 1970", offset)
-                if before < 0 and expiry.number or 0 < expiry.number < before:
-                    self.window.corrupt("fields in order of expiry", "a field that expires sooner", offset)
-                before = expiry.number if expiry.number else -1
-            p = lp_skip(p)
+        cdef uint64_t elements = lp_count(lp)
         if elements == 0 or elements % width:
             self.window.corrupt("fields with values", f"{elements} elements", offset)
         hash.count = elements // width
-        if has_twins(lp, width, hash.count):
+        while width == 3 and p[0] != LP_END:
+            p = lp_get(lp_skip(lp_skip(p)), &expiry)
+            if expiry.data is not NULL or expiry.number < 0:
+                self.window.corrupt("an expiry", "a string, or a time before 1970", offset)
+            if before < 0 and expiry.number or 0 < expiry.number < before:
+                self.window.corrupt("fields in order of expiry", "a field that expires sooner", offset)
+            before = expiry.number if expiry.number else -1
+        if lp_has_twins(lp, width):
             self.window.corrupt("different fields", "a field twice", offset)
         return 0
-
-
-cdef int has_twins(const uint8_t *lp, unsigned int width, uint64_t count) except -1:
-    """Whether a field is there twice."""
-    cdef uint64_t few[FEW]
-    cdef uint64_t *seen = few
-    cdef uint64_t slots = FEW, place = LP_HEADER, mark, at, n = 0
-    cdef char digits[INT64_ROOM]
-    cdef HashItem item
-    cdef bint found = False
-    if count > FEW:
-        while slots < 2 * count:
-            slots *= 2
-        seen = <uint64_t *>calloc(slots, sizeof(uint64_t))
-        if seen is NULL:
-            raise MemoryError("no memory to check a hash")
-    while not found and pairs_read(lp, width, place, &item):
-        place += item.size
-        if item.field.data is NULL:
-            item.field.length = put_int64(digits, item.field.number)
-            item.field.data = <const uint8_t *>digits
-        # Of 64 bits, under a secret key: two fields with the same hash are the same.
-        mark = table_hash(item.field.data, item.field.length) | 1
-        if count <= FEW:
-            for at in range(n):
-                found |= seen[at] == mark
-            seen[n] = mark
-            n += 1
-            continue
-        at = (mark >> 1) & (slots - 1)
-        while seen[at] and seen[at] != mark:
-            at = (at + 1) & (slots - 1)
-        found = seen[at] == mark
-        seen[at] = mark
-    if count > FEW:
-        free(seen)
-    return found

@@ -17,6 +17,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from streamd.engine.listpack cimport LpValue
 from streamd.engine.listpack_edit cimport lp_count
+from streamd.engine.listpack_twins cimport lp_has_twins
 from streamd.heap cimport free, malloc
 from streamd.keyspace.value_type cimport ValueType
 from streamd.numbers cimport INT64_ROOM
@@ -26,7 +27,7 @@ from streamd.persistence.rdb.window cimport Window
 from streamd.values.sets.intset cimport intset_bytes, intset_count, intset_validate
 from streamd.values.sets.set_limits cimport limits_in
 from streamd.values.sets.set_value cimport (
-    FORM_INTSET, FORM_PACKED, FORM_TABLE, SetWalk, bytes_of, new_set, set_next, set_put, set_to_table, text_of,
+    FORM_INTSET, FORM_PACKED, SetWalk, new_set, set_next, set_put, set_to_table, text_of,
 )
 
 from streamd.errors import one_line
@@ -140,22 +141,13 @@ cdef class SetLoader(ValueLoader):
         cdef int64_t offset = <int64_t>self.window.position()
         cdef uint8_t *lp = get_listpack(self.window)
         cdef Set set = new_set(FORM_PACKED)
-        cdef Set seen
-        cdef SetWalk walk
-        cdef LpValue member
-        cdef char digits[INT64_ROOM]
-        cdef const uint8_t *s
-        cdef size_t n
         free(set.body)
         set.body = lp
         set.count = lp_count(lp)
         if set.count == 0:
             self.window.corrupt("at least one member", "an empty set", offset)
-        # Whether a member is there twice is seen in a table, so that it does not take the square of their number.
-        seen = new_set(FORM_TABLE)
-        memset(&walk, 0, sizeof(walk))
-        while set_next(set, &walk, &member):
-            s = text_of(&member, digits, &n)
-            if not set_put(seen, s, n, self.limits):
-                self.window.corrupt("another member", f"'{one_line(bytes_of(&member))}' a second time", offset)
-        return seen if set.count > self.limits.max_members else set
+        if lp_has_twins(lp, 1):
+            self.window.corrupt("different members", "a member twice", offset)
+        if set.count > self.limits.max_members:
+            set_to_table(set, set.count)
+        return set

@@ -16,6 +16,7 @@ from libc.math cimport INFINITY, isnan
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from streamd.engine.listpack_twins cimport lp_has_twins
 from streamd.keyspace.value_type cimport ValueType
 from streamd.persistence.rdb.codes cimport (
     TYPE_SORTED_SET, TYPE_SORTED_SET_LISTPACK, TYPE_SORTED_SET_TEXT, TYPE_SORTED_SET_ZIPLIST,
@@ -24,7 +25,7 @@ from streamd.persistence.rdb.listpacks cimport get_listpack
 from streamd.persistence.rdb.window cimport Window
 from streamd.persistence.rdb.ziplists cimport get_ziplist
 from streamd.protocol.doubles cimport read_float
-from streamd.values.sorted_sets.access cimport append_to_result, member_bytes
+from streamd.values.sorted_sets.access cimport append_to_result
 from streamd.values.sorted_sets.packed cimport Item, packed_check, packed_count
 from streamd.values.sorted_sets.sorted_set cimport Walk, new_sorted_set
 from streamd.values.sorted_sets.sorted_set_limits cimport limits_in
@@ -62,24 +63,16 @@ cdef class SortedSetLoader(ValueLoader):
     cdef SortedSet read_packed(self, uint8_t *lp, int64_t offset):
         """A sorted set of a listpack that was read at `offset`, and that it owns."""
         cdef SortedSet set = SortedSet.__new__(SortedSet)
-        cdef uint64_t members = 0
         cdef const char *wrong
-        cdef Walk walk
-        cdef Item item
         set.packed = lp
         wrong = packed_check(set.packed)
         if packed_count(set.packed) == 0:
             self.window.corrupt("a sorted set", "no member", offset)
         if wrong is not NULL:
             self.window.corrupt("a sorted set", (<bytes>wrong).decode(), offset)
-        seen = {}
-        set.seek(0, &walk)
-        while set.next(&walk, &item):
-            seen[member_bytes(&item.member)] = None
-            members += 1
-        if <uint64_t>len(seen) != members:
+        if lp_has_twins(lp, 2):
             self.window.corrupt("a sorted set", "a member twice", offset)
-        if members > self.limits.max_members:
+        if packed_count(set.packed) > self.limits.max_members:
             set.enlarge()
         return set
 
