@@ -2,12 +2,13 @@
 
 A round is one run (archiver.py). What fails is reported and tried again in the next round; streams that are made meanwhile join there.
 A round ends at its next step when the service is to stop: the lock of the stream is released, and the next run, of this service or of
-another one, goes on where it ended, as after a kill. Small files are merged in the background, beside the rounds. Two services share the
+another one, goes on where it ended, as after a kill. If its server does not answer then, the process ends as if it were killed. Small files are merged in the background, beside the rounds. Two services share the
 streams by their locks: one leaves to the other what that one is working on.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -17,11 +18,20 @@ from streamd.archive.archiver import Archiver, ArchiveSettings
 from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
+from streamd.archive.places import find_places
 from streamd.archive.run_report import Round, RunReport
-from streamd.client.client_errors import OptionError
+from streamd.client.client_errors import OptionError, UnreachableError
+from streamd.client.connection import connect
+from streamd.client.options import ConnectionOptions
 from streamd.errors import StreamdError
 
 __all__ = ["ArchiveService", "Stop"]
+
+STOP_S = 3.0
+"""How long a round may go on after a stop is requested before the server is asked whether it answers, and again after each answer."""
+
+ANSWER_S = 2.0
+"""Within which time it must answer then."""
 
 
 class Stop(Protocol):
@@ -45,6 +55,8 @@ class ArchiveService:
     tell_round               called with the report of each round
     tell_failure             called with the reason why a round could not be run at all
     after_round              called at the end of each round that was not stopped; an OSError is reported
+    give_up                  called, by another thread, with the reason why the round does not end although a stop is requested: the
+                             server does not answer. It ends the process: what the round waits for would take a minute
     """
 
     def __init__(
@@ -57,6 +69,7 @@ class ArchiveService:
         tell_round: Callable[[RunReport], None],
         tell_failure: Callable[[str], None],
         after_round: Callable[[Round], None] | None = None,
+        give_up: Callable[[str], None] | None = None,
     ) -> None:
         if not settings.every_ms:
             raise ValueError("the time between rounds must be positive")
@@ -68,14 +81,18 @@ class ArchiveService:
         self.tell_round = tell_round
         self.tell_failure = tell_failure
         self.after_round = after_round
+        self.give_up = give_up
         self.layout = Layout(path)
         self._archive_id: str | None = None  # of the archive that the first rounds have found or made
         self._merges = BackgroundMerges()
         self._has_no_streams = False  # whether the last round found none
+        self._stream: str | None = None  # the last one that a round has worked on
 
     def run(self) -> None:
         """Run rounds until a stop is requested. Raises what no later round can mend: OptionError, ArchiveError for the path."""
         due = time.monotonic()
+        if self.give_up is not None:
+            threading.Thread(target=self.watch_stop, args=(self.give_up,), name="archive stop", daemon=True).start()
         try:
             while not self.stop.is_requested:
                 self.round()
@@ -104,7 +121,7 @@ class ArchiveService:
         try:
             self.check_archive()
             report = Archiver(
-                self.path, self.options, self.settings, hook=self.step, progress=lambda _, step: self.step(step),
+                self.path, self.options, self.settings, hook=self.step, progress=self.progress,
                 archive_id=self._archive_id, merges=self._merges,
             ).run()  # fmt: skip
         except OptionError:
@@ -133,9 +150,40 @@ class ArchiveService:
             self._archive_id = self.layout.id
         self.layout.check_is(self._archive_id)
 
+    def progress(self, stream: str, step: str) -> None:
+        self._stream = stream
+        self.step(step)
+
     def step(self, name: str) -> None:
         if self.stop.is_requested:
             raise StoppedError(name)
+
+    def watch_stop(self, give_up: Callable[[str], None]) -> None:
+        """Once a stop is requested, see that the server still answers, until the process ends."""
+        while not self.stop.is_requested:
+            self.stop.wait(60.0)
+        while True:
+            time.sleep(STOP_S)
+            try:
+                self.ask_server()
+            except UnreachableError as error:
+                give_up(
+                    f"stopped as if it were killed, since the server does not answer: {error}. The next run cleans up; on another machine "
+                    f"it finds the stream locked for up to {self.settings.lock_ttl_ms} ms"
+                )
+                return
+            except StreamdError:
+                pass  # an answer
+
+    def ask_server(self) -> None:
+        """Raise UnreachableError if a server that the round may wait for does not answer."""
+        limits = {"connectTimeout": f"{ANSWER_S}s", "readTimeout": f"{ANSWER_S}s", "retries": "0"}
+        usual = ConnectionOptions.parse(self.options)
+        if usual.sentinels or usual.cluster_nodes:
+            limits["failoverTimeout"] = "0s"
+        control = find_places({**self.options, **limits}, self.settings.primary).control
+        with connect(control if self._stream is None else control.at(self._stream)) as connection:
+            connection.command("PING")
 
 
 def text_of(error: BaseException) -> str:

@@ -88,7 +88,7 @@ def run(
     streams are archived, 1 some are not (the report gives the reasons), 2 wrong command line.
 
     With --every it is a service: it reports what was archived and what failed, tries again in the next round, and ends at SIGTERM, after
-    the current step, with status 0.
+    the current step, with status 0, or with 1 if the server does not answer.
     """
     streams = named + streams
     if bool(streams) == bool(pattern):
@@ -179,6 +179,11 @@ def serve(path: str, options: dict[str, str], settings: Any, after_round: Any, *
     def tell_failure(text: str) -> None:
         say(json.dumps({"is_success": False, "error": text}) if as_json else stamped(in_one_line(text)))
 
+    def give_up(text: str) -> None:
+        tell_failure(text)
+        # Not sys.exit, which waits for what the server has not answered.
+        os._exit(1)
+
     def tell_round(report: Any) -> None:
         if as_json:
             say(json.dumps(report.to_json()))
@@ -190,7 +195,8 @@ def serve(path: str, options: dict[str, str], settings: Any, after_round: Any, *
 
     with StopSignal() as stop:
         ArchiveService(
-            path, options, settings, stop=stop, tell_round=tell_round, tell_failure=tell_failure, after_round=after_round
+            path, options, settings, stop=stop, tell_round=tell_round, tell_failure=tell_failure, after_round=after_round,
+            give_up=give_up,
         ).run()  # fmt: skip
 
 

@@ -71,10 +71,14 @@ class Service:
         self.process.send_signal(sign)
         return self.process.wait(100)
 
+    def wait_for_reports(self) -> None:
+        """Of a process that has ended."""
+        self._reader.join()
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        self._reader.join()
+        self.wait_for_reports()
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -240,6 +244,42 @@ def test_sigterm_ends_a_run_before_its_next_stream_if_the_server_is_down(
     ).run()
     assert stop.steps == 2
     assert told == []
+
+
+@pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL], ids=["silent", "down"])
+def test_sigterm_ends_a_run_whose_server_does_not_answer(sign: signal.Signals, tmp_path: Path) -> None:
+    """It does not wait for a reply for as long as a run otherwise does, which is a minute."""
+    path, folder = tmp_path / "archive", tmp_path / "server"
+    folder.mkdir()
+    server = start_streamd(folder, {"appendonly": "yes", "appendfsync": "always"})
+    try:
+        with redis.Redis(port=server.port, decode_responses=True) as store:
+            produced = [each for _ in range(30) for each in add(store, KEY, 5000)]
+        with served(path, server.port) as service:
+            eventually(
+                lambda: (path / "_staging").is_dir() and any((path / "_staging").rglob("*.parquet")), 100, "a copy"
+            )
+            server.process.send_signal(sign)
+            service.process.send_signal(signal.SIGTERM)
+            code = service.process.wait(40)
+            service.wait_for_reports()
+        assert service.rounds == [{"is_success": False, "error": service.rounds[0]["error"]}]
+        assert "the server does not answer" in service.rounds[0]["error"]
+        assert f"127.0.0.1:{server.port}" in service.rounds[0]["error"]
+        assert code == 1
+        if sign == signal.SIGSTOP:
+            server.process.send_signal(signal.SIGCONT)
+        else:
+            server.process.wait()
+            server.start_again()
+        with served(path, server.port) as service:
+            service.next_round(archived(KEY, len(produced)), "what was not archived")
+            assert service.end() == 0
+        assert_whole(path, server.port, produced)
+        assert verify_archive(Layout(path), KEY).strangers == []
+        assert not any((path / "_staging").rglob("*.parquet"))
+    finally:
+        server.stop()
 
 
 def test_kills_lose_nothing(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
