@@ -104,6 +104,7 @@ class Cluster(Capability):
         self._host = host
         self._config = host.config
         self.is_on: bool = host.config.cluster_enabled
+        self.rests = not self.is_on
         self.view_changed: Callable[[], object] = lambda: None
         self.slots_to_delete: Callable[[list[int]], list[int]] = list
         self.hand_over_begins: Callable[[], object] = lambda: None

@@ -40,6 +40,7 @@ class SlotStatistics(Capability):
         self._config = host.config
         self._routing = host.get(Routing)
         self._cluster = host.get(Cluster)
+        self.rests = not self._cluster.is_on
         self.metrics: tuple[str, ...] = ()
         self._memory = self._measured = zeros()
         self._cursor = 0

@@ -11,6 +11,7 @@ from streamd.core.route import Route
 class Capability:
     info: ClassVar[Mapping[str, Sequence[Field[Any] | Fields[Any] | Lines[Any]]]]
     refusal_rank: ClassVar[int]
+    rests: bool
     client_bits: int
     server_bits: int
     skips_turns: bool

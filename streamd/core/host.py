@@ -37,7 +37,7 @@ class Host:
     clients       all of them, by ID
     blocked       clients that wait for keys
     capabilities  in the order in which they are called
-    cron_steps    what those do that override `cron`, in that order; `second_steps` likewise for `each_second`
+    cron_steps    what those do that override `cron` and do not rest, in that order; `second_steps` likewise for `each_second`
     memory_users  capabilities whose memory counts as used
     supervisor    is told of the life of the server's process
     is_embedded   whether the server runs inside another program
@@ -79,7 +79,7 @@ class Host:
             self.put(capability)
             self.capabilities.append(capability)
         self.dispatcher.take_capabilities(self.capabilities)
-        self.cron_steps = [each.cron for each in self.capabilities if overrides(each, "cron")]
+        self._list_cron_steps()
         self.second_steps = [each.each_second for each in self.capabilities if overrides(each, "each_second")]
         for capability in self.capabilities:
             capability.start()
@@ -101,6 +101,15 @@ class Host:
     def find(self, kind: type[T]) -> T | None:
         """As `get`, but None if there is none."""
         return self._parts.get(kind)
+
+    def wake(self, capability: Capability) -> None:
+        """From now on, call the `cron` of a capability that has rested. Async-signal-safe, as far as Python is."""
+        if capability.rests:
+            capability.rests = False
+            self._list_cron_steps()
+
+    def _list_cron_steps(self) -> None:
+        self.cron_steps = [each.cron for each in self.capabilities if overrides(each, "cron") and not each.rests]
 
     # --- Events for all capabilities ----------------------------------------------------------------------------------
 

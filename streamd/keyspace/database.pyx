@@ -70,7 +70,7 @@ from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_cla
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
-__all__ = ["RESERVED", "Database", "has_due", "has_timed_due", "with_keys"]
+__all__ = ["RESERVED", "Database", "has_due", "has_timed_due", "total_memory", "with_keys"]
 
 cdef enum:
     CHUNK_BITS = 12
@@ -1031,6 +1031,15 @@ def with_keys(list databases not None):
         if db.count:
             found.append(db)
     return found
+
+
+def total_memory(list databases not None):
+    """The sum of their `memory`."""
+    cdef Database db
+    cdef long long total = 0
+    for db in databases:
+        total += db.memory()
+    return total
 
 
 def has_due(list databases not None, long long now_ms):

@@ -16,8 +16,8 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 def resident_memory() -> int:
     """Bytes of memory that this process holds now; where that is unknown, the most that it has held."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * PAGE_SIZE
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) * PAGE_SIZE
     except OSError:
         return _maxrss()
 

@@ -50,6 +50,7 @@ class FailoverState(Enum):
 class Failover(Capability):
     """The hand-over, if there is one."""
 
+    rests = True
     info = {"replication": (Field("master_failover_state", attrgetter("state._value_")),)}
 
     def __init__(self, host: Host) -> None:
@@ -86,6 +87,7 @@ class Failover(Capability):
         target      the replica; None: the first one that has everything
         timeout_ms  how long writes may wait; 0: as long as it takes
         """
+        self._host.wake(self)
         self.state = FailoverState.WAITING
         self._target, self._is_forced = target, is_forced
         self._ends_at = time.monotonic() + timeout_ms / 1000 if timeout_ms else math.inf

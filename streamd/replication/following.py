@@ -68,6 +68,7 @@ class Following(Capability):
     host: str
     port: int
 
+    rests = True
     info = {
         "replication": (
             Fields(
@@ -429,6 +430,7 @@ class Following(Capability):
 
     async def _link_once(self) -> bool:
         """One attempt, and the link that it makes. Returns whether the link was up; raises ReplicationError."""
+        self._server.wake(self)
         self.attempts += 1
         self.total_attempts += 1
         replication = self._replication

@@ -67,6 +67,7 @@ class Primary(Capability):
     sync_full, sync_partial_ok, sync_partial_err  how often which answer was given
     """
 
+    rests = True
     info = {
         "replication": (
             Field("connected_slaves", lambda self: self.count_connected() if self.replicas else 0),
@@ -254,6 +255,8 @@ class Primary(Capability):
         client = replica.client
         self._unattached.pop(client.id, None)
         self.replicas[client.id] = replica
+        self._host.wake(self)
+        self._host.wake(self._replication)
         self.skips_turns = False
         client.become_replica()
         if self._config.repl_disable_tcp_nodelay and client.transport is not None:

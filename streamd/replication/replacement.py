@@ -45,6 +45,7 @@ class Replacement(Capability):
     observers    called when that has changed
     """
 
+    rests = True
     info = {"replication": (Lines("replaced_by", lambda self: self._lines() if self.sentinels.successor else ()),)}
 
     def __init__(self, host: Host) -> None:
@@ -61,6 +62,8 @@ class Replacement(Capability):
         config = self._config
         port = config.replica_announce_port or config.port
         self.sentinels.announced = (config.replica_announce_ip, port) if config.replica_announce_ip else None
+        if config.refuse_without_sentinels:
+            self._host.wake(self)
         self._decide()
 
     def _follow_role(self) -> None:

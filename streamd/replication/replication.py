@@ -46,6 +46,7 @@ class Replication(Capability):
     stream_db      the database that the primary's stream has selected
     """
 
+    rests = True
     info = {
         "replication": (
             Fields(

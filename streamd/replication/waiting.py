@@ -16,7 +16,10 @@ __all__ = ["Waiting"]
 class Waiting(Capability):
     """Clients are in `clients` while they wait. Acknowledgements are asked for once per turn, however many wait."""
 
+    rests = True
+
     def __init__(self, host: Host) -> None:
+        self._host = host
         self._dispatcher = host.dispatcher
         self._replication = host.get(Replication)
         self._append_only = host.get(Persistence).append_only
@@ -45,6 +48,7 @@ class Waiting(Capability):
     def block(self, ctx: ServerContext, request: BlockRequest) -> None:
         """Make a client wait. When it begins to, replicas are asked where they are."""
         if ctx.client.blocked is None:
+            self._host.wake(self)
             self.clients[ctx.client.id] = ctx.client
             self.ask()
         ctx.block_on(request)

@@ -44,6 +44,7 @@ class Shutdown(Capability):
     exit_code the exit code of the process
     """
 
+    rests = True
     info = {
         "server": (Lines("shutdown_in_milliseconds", lambda self: self._lines() if self._request is not None else ()),)
     }
@@ -81,6 +82,7 @@ class Shutdown(Capability):
         self.signal = number
         if self.is_done:
             return  # the loop may be closed by now
+        self._host.wake(self)
         self._host.loop.call_soon_threadsafe(self._host.loop.call_later, SIGNAL_GRACE_S, self._follow_signal)
 
     def cron(self, now_ms: int) -> None:
@@ -124,6 +126,7 @@ class Shutdown(Capability):
         """
         if self.is_done or self.is_waiting:
             return True
+        self._host.wake(self)
         log.info("User requested shutdown...")
         self._host.supervisor.tell("STOPPING=1")
         self._wait_until = time.monotonic() + self._config.shutdown_timeout

@@ -67,6 +67,8 @@ class TieredReads(Capability):
     entries  the archived entries; handlers get them from the context, as long as there are readers
     """
 
+    rests = True
+
     def __init__(self, host: Host) -> None:
         self._host = host
         self._made_of: tuple[object, ...] = ()
@@ -97,6 +99,7 @@ class TieredReads(Capability):
                 cache_bytes=config.stream_archive_cache,
             )
             entries.readers.prepare()
+            self._host.wake(self)
             self._host.dispatcher.context.tiers = entries
         if former is not None:
             # Only now: the requests that wait for it are run again, with the present setting.

@@ -356,7 +356,7 @@ def test_nothing_is_divided_by_zero(host: Host) -> None:
 
 
 def test_memory_is_reported_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_proc(*args: object) -> None:
+    def no_proc(*args: object, **more: object) -> None:
         raise FileNotFoundError
 
     monkeypatch.setattr("builtins.open", no_proc)

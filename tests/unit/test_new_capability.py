@@ -29,6 +29,9 @@ def check() -> None:
         assert client.ask("CONFIG", "RESETSTAT") == b"OK"
         assert toy.count == 0
         host.server._cron()
+        assert toy.cron_steps == 0
+        host.server.wake(toy)
+        host.server._cron()
         assert toy.cron_steps == 1
         client.close()
         assert toy.gone == 1

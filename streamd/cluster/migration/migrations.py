@@ -67,6 +67,7 @@ class SlotMigrations(Capability):
         self._host = host
         self._config = host.config
         self._cluster = host.get(Cluster)
+        self.rests = not self._cluster.is_on
         self._replication = host.get(Replication)
         self._nodes: dict[int, bytes] = {}  # clients that are other nodes of the cluster: the node by ID of the client
         self._user = NodeUser()

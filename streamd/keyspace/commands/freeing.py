@@ -12,6 +12,7 @@ from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Fields
 from streamd.heap import has_dropped
+from streamd.keyspace.database import total_memory
 
 __all__ = ["Freeing"]
 
@@ -56,7 +57,7 @@ class Freeing(Capability):
     def cron(self, now_ms: int) -> None:
         if self._trash.has_slices and self._handle is None:
             self._free_slice()
-        if has_dropped(sum(db.memory() for db in self._host.databases)):
+        if has_dropped(total_memory(self._host.databases)):
             self._trash.trim_later()
 
     def close(self) -> None:

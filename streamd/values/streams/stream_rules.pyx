@@ -278,7 +278,7 @@ cdef class StreamRules(Capability):
         """Notice strings that have come, which no observer saw, and go on with what was held back."""
         cdef Database db
         for db in self.host.databases:
-            if len(db.reserved or ()) != self.present[db.index]:
+            if (0 if db.reserved is None else len(db.reserved)) != self.present[db.index]:
                 self.is_stale = True
         if self.version != self.defaults.version:
             self.is_stale = True

@@ -24,6 +24,8 @@ class Toy(Capability):
         "toys": (Field("toy_step", lambda self: self.step),),
     }
 
+    rests = True
+
     def __init__(self, host: Host) -> None:
         self._config = host.config
         self.count = 0
