@@ -5,8 +5,8 @@ The core (`bus.core.ClusterCore`) knows the cluster and decides; this capability
     connections, the clock, commands ─▶ core ─▶ actions ─▶ connections, nodes.conf, replication, keys, clients, the log
 
 After each input `settle` carries out the actions of the core in order. Only nodes.conf and packets wait for the end of the turn
-of the event loop: the file is written once, then packets are sent, then replies, so that nothing leaves that promises more than
-the file. Without `cluster-enabled` there is no core, and nothing here has any effect.
+of the event loop: the file is written once, then replies are sent, then packets, so that nothing leaves that promises more than
+the file, and a client does not wait for what a packet makes another node of this machine do. Without `cluster-enabled` there is no core, and nothing here has any effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamd.cluster.handing_over import ask_to_take_over, find_successor
 from streamd.cluster.links import BusLinks
 from streamd.cluster.metrics import node_metrics
 from streamd.cluster.nodes_file import NodesFile
-from streamd.cluster.routing import SLOT_STATES, Routing
+from streamd.cluster.routing import Routing
 from streamd.cluster.topology import Topology
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -220,6 +220,7 @@ class Cluster(Capability):
         if self._handing_over is not None:
             self._handing_over.cancel()
         self.before_replies()
+        self._send_packets()
         self._listener.close()
         self.links.close()
         self._file.close()
@@ -300,16 +301,22 @@ class Cluster(Capability):
             self._host.dispatcher.ask_before_replies()
 
     def before_replies(self) -> int:
-        """The end of a turn: nodes.conf comes before the packets and the replies of this turn."""
+        """The end of a turn: nodes.conf comes before the replies and the packets of this turn."""
         self.skips_turns = True
         file, self._due_file = self._due_file, None
+        if file is not None and not self._save(file):
+            self._due_packets.clear()
+        elif self._due_packets:
+            self._host.loop.call_soon(self._send_packets)
+        return 0
+
+    def _send_packets(self) -> None:
+        if self._due_file is not None:
+            return  # they come after it: this is called again
         packets = self._due_packets.copy()
         self._due_packets.clear()
-        if file is not None and not self._save(file):
-            return 0
         for action in packets:
             self.links.send(action.link, action.packet)
-        return 0
 
     def _refresh(self) -> None:
         """Notify the router and the database when the slots, or the state of the cluster, have changed."""
@@ -317,9 +324,8 @@ class Cluster(Capability):
         if view == self._view:
             return
         self._view = view
-        states = self.topology.slot_states()
-        self._routing.take_states(states, self.core.state.is_ok)
-        self._db.shown = bytearray(states.translate(SHOWN))
+        self._routing.take_states(self.topology.slot_states(), self.core.state.is_ok)
+        self._db.shown = self.topology.shown_slots()
         self._must_look_at_waits = True
         self.view_changed()
 
@@ -459,9 +465,3 @@ class Cluster(Capability):
                 refusal = self._routing.find_wait_refusal(blocked.client, keys, is_write)
                 if refusal is not None:
                     self._host.blocked.fail(blocked, refusal)
-
-
-SHOWN = bytes(
-    bool(state & (SLOT_STATES["owned"] | SLOT_STATES["copied"] | SLOT_STATES["importing"])) for state in range(256)
-)
-"""By the state of a slot, whether its keys are shown."""

@@ -16,6 +16,8 @@ __all__ = ["BusConnection", "BusLinks"]
 
 log = logging.getLogger("streamd")
 
+_READ_AT_ONCE = 64 << 10
+
 
 class Receiver(Protocol):
     """The receiver of the events of the bus."""
@@ -33,7 +35,7 @@ class Receiver(Protocol):
         """Bytes, cut anywhere."""
 
 
-class BusConnection(asyncio.Protocol):
+class BusConnection(asyncio.BufferedProtocol):
     """One connection of the bus.
 
     link  its number; -1: accepted, but not established yet
@@ -56,9 +58,12 @@ class BusConnection(asyncio.Protocol):
         for packet in waiting:
             transport.write(packet)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._links.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self.is_closed:
-            self._links.receiver.received(self.link, data)
+            self._links.receiver.received(self.link, bytes(self._links.buffer[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._links.lost(self)
@@ -99,6 +104,7 @@ class BusLinks:
         self.make_tls: Callable[[], ssl.SSLContext] | None = None
         self.source_address = ""
         self.may_accept: Callable[[], bool] = lambda: True
+        self.buffer = bytearray(_READ_AT_ONCE)  # what any connection receives is taken out at once
         self._open: dict[int, BusConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -74,14 +74,16 @@ class NodesFile:
         temporary = f"{self.path}.tmp-{os.getpid()}"
         if must_sync:
             with replacing(self.path, temporary=temporary, disk=self._disk) as fd:
-                locked = self._write(fd, content)
+                self._write(fd, content)
+                locked = os.dup(fd)
         else:
-            fd = self._disk.open_append(temporary, new=True)
+            locked = self._disk.open_append(temporary, new=True)
             try:
-                locked = self._write(fd, content)
-            finally:
-                self._disk.close(fd)
-            self._disk.rename(temporary, self.path)
+                self._write(locked, content)
+                self._disk.rename(temporary, self.path)
+            except BaseException:
+                self._disk.close(locked)
+                raise
         if self._locked >= 0:
             self._replaced.append(self._locked)
         self._locked = locked
@@ -94,11 +96,10 @@ class NodesFile:
             self._free(ReplacedFiles(self._replaced))
             self._replaced = []
 
-    def _write(self, fd: int, content: bytes) -> int:
-        """Write a new file; the descriptor that keeps it locked."""
+    def _write(self, fd: int, content: bytes) -> None:
+        """Write and lock a new file."""
         self._disk.write_all(fd, content)
         _lock(fd)
-        return os.dup(fd)
 
     def close(self) -> None:
         """Unlock the file."""

@@ -65,11 +65,10 @@ class Topology:
     # --- Slots as the router knows them ------------------------------------------------------------------------------------
 
     def view(self) -> tuple[object, ...]:
-        """All that `slot_states`, and whether requests are served, depends on: to see whether it has changed."""
+        """All that `slot_states`, `shown_slots`, and whether requests are served, depends on: to see whether it has changed."""
         state = self._core.state
-        served = state.myself.shard_primary
-        own = served.slots if served is not None else 0
-        return state.is_ok, state.myself.is_primary, own, state.assigned, tuple(state.migrating), tuple(state.importing)
+        moving = tuple(state.migrating), tuple(state.importing)
+        return state.is_ok, state.myself.is_primary, self._own_slots(), state.assigned, *moving
 
     def slot_states(self) -> bytes:
         """For each slot, whether this node serves, imports or migrates it: a set of SLOT_STATES."""
@@ -78,16 +77,28 @@ class Topology:
         found = bytearray([SLOT_STATES["unowned"]]) * SLOTS
         for first, last in ranges_of(state.assigned):
             found[first : last + 1] = bytes(last + 1 - first)
-        own, kind = (myself.slots, "owned") if myself.is_primary else (0, "")
-        if myself.primary is not None:
-            own, kind = myself.primary.slots, "copied"
-        for first, last in ranges_of(own):
-            found[first : last + 1] = bytes([SLOT_STATES[kind]]) * (last + 1 - first)
+        for first, last in ranges_of(self._own_slots()):
+            kind = SLOT_STATES["owned" if myself.is_primary else "copied"]
+            found[first : last + 1] = kind.to_bytes(1, "big") * (last + 1 - first)
         for slot in state.migrating:
             found[slot] |= SLOT_STATES["migrating"]
         for slot in state.importing:
             found[slot] |= SLOT_STATES["importing"]
         return bytes(found)
+
+    def shown_slots(self) -> bytearray:
+        """For each slot, whether its keys are shown: its shard is this one, or it is being moved here."""
+        found = bytearray(SLOTS)
+        for first, last in ranges_of(self._own_slots()):
+            found[first : last + 1] = b"\1" * (last + 1 - first)
+        for slot in self._core.state.importing:
+            found[slot] = 1
+        return found
+
+    def _own_slots(self) -> int:
+        """The slots of the shard of this node."""
+        owner = self._core.state.myself.shard_primary
+        return owner.slots if owner is not None else 0
 
     # --- Replies ------------------------------------------------------------------------------------------------------------
 

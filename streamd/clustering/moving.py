@@ -45,6 +45,8 @@ def _carry_out(move: Move, source: Node, target: Node, patience: Patience) -> No
     if last.get("state") != "completed":
         target.ask("CLUSTER", "MIGRATION", "CANCEL", "ID", task)
         raise ClusterError(problem())
+    # The old owner learns it from the bus, and goes on as the owner until then.
+    patience.wait(lambda: _is_over(source, task, {}), lambda: f"{source} does not know yet that {target} has its slots")
 
 
 def _is_over(node: Node, task: str, last: dict[str, str]) -> bool:

@@ -79,7 +79,7 @@ class PortListener:
         loop: asyncio.AbstractEventLoop,
         config: Any,
         setting: str,
-        make_client: Callable[[], asyncio.Protocol],
+        make_client: Callable[[], asyncio.BaseProtocol],
         *,
         addresses: str = "bind",
         any_port: bool = False,

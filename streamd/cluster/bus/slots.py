@@ -13,6 +13,8 @@ __all__ = ["SLOT_BYTES", "SLOT_COUNT", "from_ranges", "from_slots", "iter_slots"
 SLOT_COUNT = 16384
 SLOT_BYTES = SLOT_COUNT // 8
 
+_FEW_RUNS = 8
+
 
 def iter_slots(slots: int) -> Iterator[int]:
     """The members, ascending. O(bits up to the highest member), by machine code, plus O(members)."""
@@ -30,8 +32,13 @@ def slots_of(slots: int) -> list[int]:
 @lru_cache(maxsize=64)  # nodes.conf and the states of slots are made of the same few sets again and again
 def ranges_of(slots: int) -> tuple[tuple[int, int], ...]:
     """The runs of members, ascending: first and last slot of each."""
+    runs: list[tuple[int, int]] = []
+    while slots and len(runs) < _FEW_RUNS:  # the usual case, without a digit for each slot
+        lowest = slots & -slots
+        behind = slots + lowest  # the lowest run has become the bit behind it
+        runs.append((lowest.bit_length() - 1, (behind & ~slots).bit_length() - 2))
+        slots &= behind
     digits = bin(slots)[:1:-1]
-    runs = []
     first = digits.find("1")
     while first >= 0:
         end = digits.find("0", first)

@@ -192,10 +192,10 @@ def _exchange(
         preparing.append([b"SELECT", b"%d" % db_index])
     target.send(preparing + restores, timeout_s)
     # An error of AUTH or SELECT takes precedence over the errors that follow from it.
-    errors = [line[1:] for line in (target.read_line(timeout_s) for _ in preparing) if line.startswith(b"-")]
+    errors = [line[1:] for line in (target.read_line() for _ in preparing) if line.startswith(b"-")]
     target.db = -1 if errors else db_index
     for request in restores:
-        line = target.read_line(timeout_s)
+        line = target.read_line()
         if line.startswith(b"-"):
             errors.append(line[1:])
         elif target.db == db_index:

@@ -59,21 +59,20 @@ class MigrationTarget:
         self._unread = b""
 
     def send(self, requests: list[list[bytes]], timeout_s: float) -> None:
-        """Send requests, with `timeout_s` for each piece; raises TargetIOError."""
+        """Send requests, with `timeout_s` for each piece, and for each piece of the answers; raises TargetIOError."""
         data = memoryview(b"".join(encode_request(*request) for request in requests))
-        self._socket.settimeout(timeout_s)
+        if self._socket.gettimeout() != timeout_s:
+            self._socket.settimeout(timeout_s)
         try:
             for at in range(0, len(data), PIECE):
                 self._socket.sendall(data[at : at + PIECE])
         except OSError as error:
             raise TargetIOError("writing", is_timeout=isinstance(error, TimeoutError)) from None
 
-    def read_line(self, timeout_s: float) -> bytes:
+    def read_line(self) -> bytes:
         """The next line of its answers; raises TargetIOError."""
-        deadline = time.monotonic() + timeout_s
         while b"\n" not in self._unread:
             try:
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
                 data = self._socket.recv(PIECE)
             except OSError as error:
                 raise TargetIOError("reading", is_timeout=isinstance(error, TimeoutError)) from None
