@@ -17,7 +17,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from streamd.core.capability import Capability
@@ -247,6 +247,7 @@ class Following(Capability):
             if self.is_replica:
                 self._must_resync = False
                 self._take_stream_db(find_count(aux.get("repl-stream-db", "")))
+                self._report_aux(aux)
             else:
                 self._replication.branch_off()
                 self._replication.report_deleted(self._persistence.loader.dropped_keys)
@@ -254,6 +255,10 @@ class Following(Capability):
         self._views.data_loaded()
         if self.is_replica:
             self._start_link()
+
+    def _report_aux(self, aux: Mapping[str, str]) -> None:
+        for observe in self._replication.aux_observers:
+            observe(aux)
 
     def close(self) -> None:
         self._stop_link()
@@ -464,6 +469,7 @@ class Following(Capability):
             replication.adopt(point.replid or os.urandom(20).hex(), max(0, point.offset))
             self._views.adopted(reached.view)
             self._take_stream_db(reached.stream_db)
+            self._report_aux(reached.aux)
             self.kept_peak = link.kept_peak
             outcome = "Finished with success"
         else:

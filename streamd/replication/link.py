@@ -24,7 +24,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from streamd.core.host import Host
 from streamd.errors import CorruptFileError, ReplicationError, UnsupportedValueError
@@ -60,14 +60,16 @@ class Snapshot:
     """A snapshot that was loaded.
 
     point      of the history
+    aux        its auxiliary fields
     stream_db  the database that the stream behind it has selected
     view       that of its data (see standing.py); empty: the primary knows none
     """
 
-    def __init__(self, point: Point, stream_db: int | None, view: str) -> None:
+    def __init__(self, point: Point, aux: Mapping[str, str]) -> None:
         self.point = point
-        self.stream_db = stream_db
-        self.view = view
+        self.aux = aux
+        self.stream_db = find_count(aux.get("repl-stream-db", ""))
+        self.view = aux.get("repl-view", "")
 
 
 class Progress:
@@ -426,7 +428,7 @@ class Link:
         log.info("MASTER <-> REPLICA sync: Finished with success")
         if point is None:
             point = Point(aux.get("repl-id", ""), -1)
-        return Snapshot(point, find_count(aux.get("repl-stream-db", "")), aux.get("repl-view", ""))
+        return Snapshot(point, aux)
 
     async def _pieces(self, connection: Connection, header: Header) -> AsyncGenerator[bytes, None]:
         assert self.progress is not None  # noqa: S101

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
@@ -40,7 +40,8 @@ class Replication(Capability):
     stream         the stream; open from the first replica, or the first full resync of its own, on
     replicas       those connected here, in any state, by ID of their connection
     is_silent      a primary that is not sure to be it: nothing goes into the stream, and no data changes
-    own_aux        more fields of snapshots
+    more_aux       what others have to say in snapshots: each returns fields
+    aux_observers  called with the fields of the snapshot that the data of this replica comes from
     is_handing_over  a replica is about to take over at the present offset: nothing is said that has no effect
     is_link_up     this server is a replica, and has what its primary has sent
     stream_db      the database that the primary's stream has selected
@@ -92,7 +93,8 @@ class Replication(Capability):
         self.is_silent = False
         self.data_taken: Callable[[], object] = lambda: None
         """Called when a server that wanted what is ahead here has gone again."""
-        self.own_aux: Callable[[], dict[str, str | int]] = dict
+        self.more_aux: list[Callable[[], Mapping[str, str | int]]] = []
+        self.aux_observers: list[Callable[[Mapping[str, str]], object]] = []
         self.is_link_up = False
         self.is_handing_over = False
         self.stream_db = 0
@@ -260,4 +262,6 @@ class Replication(Capability):
             return {}
         stream_db = self.stream_db if self.is_replica else max(self.stream.selected, 0)
         place: dict[str, str | int] = {"repl-stream-db": stream_db, "repl-id": self.replid, "repl-offset": self.offset}
-        return place | self.own_aux()
+        for find_more in self.more_aux:
+            place |= find_more()
+        return place

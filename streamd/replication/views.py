@@ -55,7 +55,7 @@ class Views(Capability):
         self.standing = Standing()
         self.follow_for_data: Callable[[str, int, int], object] = lambda host, port, offset: None
         self._replication.role_observers.append(self.follow_role)
-        self._replication.own_aux = self._aux
+        self._replication.more_aux.append(self._aux)
         self._tail = self._append_only.aof.tail
         self._tail.position = self._line
         self._append_only.given_up = self.forget

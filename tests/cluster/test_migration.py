@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from support.cluster.nodes import Nodes, start_cluster
+from support.cluster.nodes import Nodes, join, start_cluster, start_cluster_node
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
 
@@ -415,6 +415,70 @@ def test_replicas_follow(new_node: NewNode, first: str, second: str) -> None:
     target_copy.must("READONLY")
     wait_until(lambda: target_copy.call("DBSIZE").value == 7, "the copy of the target has the keys")
     assert_has(target_copy, {name: of for name, of in answers.items() if "XPENDING" not in name})
+
+
+def begin_slowly(source: Node, target: Node) -> tuple[bytes, list[str]]:
+    """Begin to move slot 0, and wait until some of its keys have arrived: the task, and the names of all keys."""
+    names = [f"{TAG}{number}" for number in range(2000)]
+    for name in names:
+        source.must("SET", name, "v")
+    source.must("CONFIG", "SET", "rdb-key-save-delay", "10000")
+    task = begin(target, 0, 0)
+    wait_until(lambda: keys_inside(target) > 0, "keys arrive")
+    return task, names
+
+
+def keys_inside(node: Node) -> int:
+    """All keys that a node has in memory, shown or not."""
+    return int(node.info("keyspace").get("db0", "keys=0,").split("=")[1].split(",")[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_that_arrive_are_not_shown(new_node: NewNode, kind: str) -> None:
+    nodes = start_cluster(new_node, ("streamd", kind))
+    source, target = nodes
+    task, names = begin_slowly(source, target)
+    assert target.call("DBSIZE").value == 0
+    assert target.call("RANDOMKEY").value is None
+    assert target.call("KEYS", "*").value == ()
+    assert target.call("KEYS", f"{TAG}*").value == ()
+    assert plain(target.call("SCAN", "0", "COUNT", "10000")) == [b"0", []]
+    assert target.call("CLUSTER", "COUNTKEYSINSLOT", "0").value == 0
+    assert target.call("CLUSTER", "GETKEYSINSLOT", "0", "10").value == ()
+    assert source.call("DBSIZE").value == len(names)
+    assert len(plain(source.call("KEYS", "*"))) == len(names)
+    assert keys_inside(target) > 0
+    assert status(target, task)["state"] == b"accumulate-buffer"
+    source.must("CONFIG", "SET", "rdb-key-save-delay", "0")
+    target.call("CLUSTER", "MIGRATION", "CANCEL", "ALL")
+    task = begin(target, 0, 0)
+    wait_until(lambda: is_completed(source, target, task), "the migration is completed")
+    assert target.call("DBSIZE").value == len(names)
+    wait_until(lambda: source.call("DBSIZE").value == 0, "the keys are gone at the source")
+
+
+@pytest.mark.parametrize(("kind", "copy_kind"), [*product(KINDS, KINDS)])
+def test_a_replica_that_synchronizes_during_an_import_knows_of_it(new_node: NewNode, kind: str, copy_kind: str) -> None:
+    nodes = start_cluster(new_node, ("streamd", kind))
+    source, target = nodes
+    task, names = begin_slowly(source, target)
+    copy = start_cluster_node(new_node, copy_kind)
+    nodes.append(copy)
+    join([target, copy])
+    wait_until(lambda: nodes.id_of(target) in nodes.lines(copy), "the replica knows its primary")
+    copy.must("CLUSTER", "REPLICATE", nodes.id_of(target))
+    wait_until(
+        lambda: copy.info("replication").get("master_link_status") == "up" and keys_inside(copy) > 0,
+        "the replica has what has arrived",
+    )
+    assert status(target, task)["state"] == b"accumulate-buffer"
+    target.kill()
+    copy.must("CLUSTER", "FAILOVER", "TAKEOVER")
+    wait_until(lambda: "role:master" in nodes.ask(copy, "INFO", "replication"), "the replica takes over")
+    wait_until(lambda: status(source, task)["state"] in (b"canceled", b"failed"), "the source notices")
+    wait_until(lambda: keys_inside(copy) == 0, "what has arrived is deleted")
+    assert nodes.owner_of_or_none(0) is source
+    assert source.call("EXISTS", *names).value == len(names)
 
 
 @pytest.mark.parametrize("mode", ["hand-over", "take-over"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streamd.clients.connections import Connections
 from streamd.cluster.bus.nodes import Node
@@ -78,7 +78,8 @@ class SlotMigrations(Capability):
         self._given_up: list[Task] = []  # what is left of them has to be removed yet
         self._failed_at = 0.0
         self._peak = 0
-        self._announced: dict[bytes, list[tuple[int, int]]] = {}  # on a replica: what its primary imports, by task
+        # On a replica, what its primary imports: the notice of each task, and its slots.
+        self._announced: dict[bytes, tuple[bytes, list[tuple[int, int]]]] = {}
         if not self._cluster.is_on:
             return
         self.trimming = Trimming(
@@ -89,6 +90,8 @@ class SlotMigrations(Capability):
         self._cluster.slots_to_delete = self._slots_to_delete
         self._cluster.hand_over_begins = self._abandon
         self._replication.role_observers.append(self._role_changed)
+        self._replication.more_aux.append(self._snapshot_aux)
+        self._replication.aux_observers.append(self._snapshot_loaded)
 
     def close(self) -> None:
         for part in (self._import, self._handover):
@@ -414,9 +417,28 @@ class SlotMigrations(Capability):
         """CONF ASM-TASK in the stream of the primary: should this node take over, an import is not complete."""
         task_id, _, _, operation, state, ranges = notice.split(b":", 5)
         if operation == b"import" and state not in (b"completed", b"failed", b"canceled"):
-            self._announced[task_id] = parse_ranges_text(ranges)
+            self._announced[task_id] = notice, parse_ranges_text(ranges)
         else:
             self._announced.pop(task_id, None)
+
+    def _snapshot_aux(self) -> dict[str, str | int]:
+        """What snapshots say of an import, since they contain keys that have arrived."""
+        notices = [notice for notice, _ in self._announced.values()]
+        if self._import is not None:
+            notices = [self._import.task.notice(self._import.task.state)]
+        return {"cluster-asm-task": notices[0].decode() if notices else ""}
+
+    def _snapshot_loaded(self, aux: Mapping[str, str]) -> None:
+        """The data comes from a snapshot of the primary, or of this replica."""
+        self._announced.clear()
+        notice = aux.get("cluster-asm-task", "")
+        try:
+            if notice:
+                self.primary_says(notice.encode())
+        except ValueError:
+            log.warning(
+                "Ignoring the field cluster-asm-task of a snapshot, which is no slot migration: %s", notice[:256]
+            )
 
     def _role_changed(self) -> None:
         """Become a primary: delete what the old one was importing."""
@@ -424,7 +446,7 @@ class SlotMigrations(Capability):
         if self._replication.is_replica:
             self.trimming.forget()
             return
-        for task_id, ranges in announced.items():
+        for task_id, (_, ranges) in announced.items():
             foreign = [run for run in ranges if not any(map(self._cluster.has_slot, range(run[0], run[1] + 1)))]
             if foreign:
                 self._trim(Task(task_id, foreign, b"", b"", is_import=True, now_ms=0))

@@ -30,7 +30,7 @@ class Expiry(Capability):
     """Active expiry.
 
     is_on  DEBUG SET-ACTIVE-EXPIRE
-    has_arrivals  keys are arriving from another node: what extends the life of one may still be on its way
+    has_arrivals  keys are arriving from another node, which clients do not see: what extends the life of one may still be on its way
     """
 
     info = {

@@ -33,6 +33,7 @@ from streamd.errors import (
     NoSuchKeyError,
     OptionSyntaxError,
 )
+from streamd.keyspace.commands.expiry import Expiry
 from streamd.keyspace.commands.freeing import Freeing
 from streamd.keyspace.database import Database
 from streamd.keyspace.key_record import ACCESS_MODES, KeyRecord
@@ -70,8 +71,8 @@ def randomkey(ctx: Context, args: list[bytes]) -> None:
     tips=("request_policy:all_shards", "response_policy:agg_sum"), summary="Returns the number of keys.",
 )  # fmt: skip
 def dbsize(ctx: Context, args: list[bytes]) -> None:
-    # A replica of a cluster does not count keys that it does not show; a primary counts all, as Redis does.
-    is_hiding = ctx.db.by_slot and ctx.get(Dispatcher).is_replica
+    # As in Redis, a replica of a cluster does not count keys that it does not show, and a primary does not while slots arrive.
+    is_hiding = ctx.db.by_slot and (ctx.get(Dispatcher).is_replica or ctx.get(Expiry).has_arrivals)
     ctx.reply.integer(ctx.db.count_shown() if is_hiding else len(ctx.db))
 
 
