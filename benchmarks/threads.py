@@ -1,8 +1,9 @@
-"""Threads for connections: CPU of the thread that runs commands, for XADD, with `io-threads`.
+"""Threads for connections: CPU of the thread that runs commands, for XADD and for messages to many, with `io-threads`.
 
     python -m benchmarks.threads [--threads 2] [--requests 200000]
 
-256 connections send XADD over and over, P of them at a time each. The figures are read from /proc/PID/task: the first thread
+256 connections send XADD over and over, P of them at a time each; then one publishes to 100 and to 1,000 subscribers, where the
+figures are per message delivered. The figures are read from /proc/PID/task: the first thread
 runs the commands, those named io_thd_N receive and send. Linux only.
 """
 
@@ -11,9 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.load import Requests, make_request, open_connections, run_loop
+from benchmarks.load import Requests, make_request, open_connections, run_fan, run_loop
+from benchmarks.pubsub import CHANNEL, PAYLOAD, audience
 from benchmarks.servers import Server, describe_machine, find_servers, start_server
 
 CONNECTIONS = 256
@@ -29,20 +33,38 @@ def cpu_by_thread_s(pid: int) -> dict[str, float]:
     return found
 
 
-def measure(server: Server, depth: int, total: int) -> str:
+@contextmanager
+def measuring_threads(server: Server, total: int) -> Iterator[list[str]]:
+    """The list gets the figures, in microseconds for one of `total` operations."""
+    found: list[str] = []
+    before, began = cpu_by_thread_s(server.pid), time.perf_counter()
+    yield found
+    took_s, after = time.perf_counter() - began, cpu_by_thread_s(server.pid)
+    spent = {name: 1e6 * (after[name] - before.get(name, 0.0)) / total for name in after}
+    threads = [us for name, us in spent.items() if name.startswith("io_thd_")]
+    found.append(
+        f"commands {spent['main']:5.2f} us, connections {sum(threads):5.2f} us on {len(threads)} threads,"
+        f" {total / took_s:9,.0f} per second"
+    )
+
+
+def append(server: Server, depth: int, total: int) -> str:
     with open_connections(server.port, CONNECTIONS) as socks:
         requests = Requests([make_request("XADD", "mystream", *FIELDS)])
         run_loop(socks, requests, total // 10, depth=depth)
         server.send("DEL", "mystream")
-        before, began = cpu_by_thread_s(server.pid), time.perf_counter()
-        run_loop(socks, requests, total, depth=depth)
-        took_s, after = time.perf_counter() - began, cpu_by_thread_s(server.pid)
-    spent = {name: 1e6 * (after[name] - before.get(name, 0.0)) / total for name in after}
-    threads = [us for name, us in spent.items() if name.startswith("io_thd_")]
-    return (
-        f"commands {spent['main']:5.2f} us, connections {sum(threads):5.2f} us on {len(threads)} threads,"
-        f" {total / took_s:9,.0f} requests per second"
-    )
+        with measuring_threads(server, total) as found:
+            run_loop(socks, requests, total, depth=depth)
+    return found[0]
+
+
+def publish(server: Server, subscribers: int, total: int) -> str:
+    rounds = total // subscribers
+    with audience(server, subscribers, []) as (publisher, *listeners):
+        requests = Requests([make_request("PUBLISH", CHANNEL, PAYLOAD)])
+        with measuring_threads(server, rounds * subscribers) as found:
+            run_fan(publisher, listeners, requests, rounds, expected=subscribers, depth=1, window=2)
+    return found[0]
 
 
 def main() -> None:
@@ -53,14 +75,19 @@ def main() -> None:
     options = parser.parse_args()
     names = find_servers(("streamd", "redis"))[0]
     print(describe_machine(connections=CONNECTIONS, io_threads=options.threads))
-    for depth in (1, 16):
+    rows = [
+        ("XADD, P=1", lambda server: append(server, 1, options.requests)),
+        ("XADD, P=16", lambda server: append(server, 16, 5 * options.requests)),
+        ("PUBLISH to 100", lambda server: publish(server, 100, 5 * options.requests)),
+        ("PUBLISH to 1,000", lambda server: publish(server, 1000, 5 * options.requests)),
+    ]
+    for row, measure in rows:
         for _ in range(options.rounds):
             for name in names:
                 with start_server(name, "--io-threads", options.threads) as server:
                     for task in Path(f"/proc/{server.pid}/task").iterdir():
                         os.sched_setaffinity(int(task.name), range(os.cpu_count() or 1))
-                    total = options.requests * (1 if depth == 1 else 5)
-                    print(f"P={depth:<3} {name:8} {measure(server, depth, total)}", flush=True)
+                    print(f"{row:16} {name:8} {measure(server)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -279,14 +279,15 @@ def test_one_who_sends_much_at_once_is_within_the_limit_of_requests(new_streamd:
         assert wire.call("PING").value == b"PONG"
 
 
-def test_many_connections_leave_no_descriptor(server: Server, wire: Wire) -> None:
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_connections_leave_no_descriptor(count: int, server: Server, wire: Wire) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3000:
         pytest.skip("needs 3000 descriptors")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3000), hard))
     alone(wire)
     before = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
-    for turn in range(10):
+    for turn in range(count // 1000):
         with ExitStack() as stack:
             several = [
                 stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(1000)

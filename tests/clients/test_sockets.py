@@ -223,9 +223,10 @@ def test_connections_that_close_while_a_child_holds_them(server: Server, wire: W
     eventually(lambda: clients(wire) == 1, what="all have gone")
 
 
-def test_a_storm_of_connections(server: Server, wire: Wire) -> None:
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_storm_of_connections(count: int, server: Server, wire: Wire) -> None:
     before = descriptors(server)
-    for _ in range(20):
+    for _ in range(count // 100):
         with ExitStack() as stack:
             several = [
                 stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(100)
