@@ -1,16 +1,16 @@
 """How soon entries are rows of open tables, and what a day of the archiver's service leaves behind.
 
-    python -m benchmarks.freshness [--minutes N] [--rate N] [--every TIME] [--day-every TIME] [--no-day] [--quick]
+    python -m benchmarks.freshness [--only freshness|day] [--minutes N] [--rate N] [--every TIME]
+                                   [--day-every TIME] [--day-rate N] [--day-pace TIME] [--quick]
 
 Freshness: a process adds entries at an even rate while `streamd archive run --every ... --publish delta --publish iceberg` archives and trims
 them at once. This process looks at both tables five times a second, as a reader does who opens their newest version: an entry is
 visible from the moment at which a version with a row of its millisecond, or a later one, is found. The age of entries at that moment,
 all of them weighted alike, gives p50 and p99. The first round, which includes the start of the service, does not count.
 
-A day: the same settings with accelerated steps. Rounds follow each other at once, in this process, over entries whose IDs are as far apart
-as the rounds of a day would be: 86,400 s / --day-every rounds with --day-rows entries each. Files, snapshots and logs are those that lie there in
-the end: they depend on the rounds and their dates, not on the number of rows, as long as a merged file stays small. CPU is the time of
-the rounds, and what the rows that are missing at the given rate would add, by the CPU of a row in the first part.
+A day: the same service, accelerated. It runs the 86,400 s / --day-every rounds of a day every --day-pace, while entries are added so fast
+that a round finds as many as it would of --day-rate a second; --trim-delay is as many rounds long as its default of 15 minutes would be. Small
+files are merged beside the rounds. Files, snapshots and logs are those that lie there in the end; CPU and memory are those of the service.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.job_memory import peak_of
 from benchmarks.servers import Server, describe_machine, start_server
 from streamd.client.points import parse_duration_ms
 
@@ -41,6 +42,8 @@ STREAM = "readings"
 LOOK_S = 0.2
 STEP_S = 0.01
 DAY_S = 86_400
+TRIM_DELAY_S = 900
+"""The default of --trim-delay."""
 FORMATS = ("delta", "iceberg")
 
 
@@ -172,28 +175,51 @@ def rounds_text(rounds: list[dict[str, Any]]) -> str:
 # --- A day ----------------------------------------------------------------------------------------------------------------
 
 
-def simulate_day(server: Server, path: Path, every_s: float, rows: int) -> float:
-    """The rounds of a day; return their CPU seconds."""
-    from streamd.archive.archiver import Archiver, ArchiveSettings
-    from streamd.archive.open_format import TableConfig
+SERVICE = """
+import sys
+from streamd.cli.archive_run import keep_little_memory, serve
+keep_little_memory()
+from streamd.archive.archiver import ArchiveSettings
+from streamd.archive.open_format import TableConfig
+path, stream, port, every_ms, trim_delay_ms, *tables = sys.argv[1:]
+settings = ArchiveSettings(
+    hot_window_ms=0, trim_delay_ms=int(trim_delay_ms), every_ms=int(every_ms), publish=tuple(map(TableConfig, tables))
+)
+serve(path, {"port": port, "stream": stream}, settings, None, as_json=True)
+"""
+"""`archive run --every`, without its lower limit of a second."""
 
-    settings = ArchiveSettings(hot_window_ms=0, trim_delay_ms=0, publish=tuple(map(TableConfig, FORMATS)))
-    options = {"host": "127.0.0.1", "port": str(server.port), "stream": STREAM}
-    midnight_ms = (time.time_ns() // 1_000_000 // 1000 // DAY_S - 2) * DAY_S * 1000
-    cpu = 0.0
-    with redis.Redis(port=server.port) as client:
-        for number in range(int(DAY_S / every_s)):
-            pipe = client.pipeline(transaction=False)
-            for at in range(rows):
-                entry_id = f"{midnight_ms + int(number * every_s * 1000)}-{at}"
-                pipe.xadd(STREAM, {"sensor_id": at % 100, "temperature": at / 7, "num": at}, id=entry_id)
-            pipe.execute()
-            begun = time.process_time()
-            report = Archiver(str(path), options, settings).run()
-            cpu += time.process_time() - begun
-            if not report.is_success:
-                raise SystemExit(report.streams[0].error)
-    return cpu
+
+@dataclass
+class Day:
+    """What the service did: its rounds, the entries that it archived, CPU seconds, the largest resident set in bytes, what it says."""
+
+    rounds: int
+    rows: int
+    cpu: float
+    peak: int
+    said: str
+
+
+def run_day(server: Server, path: Path, rounds: int, rows: int, pace_s: float, trim_delay_s: float) -> Day:
+    """So many rounds, one every `pace_s`, each of which finds about so many entries."""
+    times = (round(pace_s * 1000), round(trim_delay_s * 1000))
+    command = [sys.executable, "-c", SERVICE, str(path), STREAM, str(server.port), *map(str, times), *FORMATS]
+    said: list[dict[str, Any]] = []
+    with (
+        producing(server.port, round(rows / pace_s)),
+        subprocess.Popen(command, stdout=subprocess.PIPE) as service,
+    ):
+        assert service.stdout is not None
+        for line in service.stdout:
+            said.append(json.loads(line))
+            if len(said) == rounds:
+                break
+        cpu, peak = cpu_of(service.pid), peak_of(service.pid)
+        service.terminate()
+        said += map(json.loads, service.stdout)
+    archived = sum(each["rows"] for report in said for each in report.get("streams", ()))
+    return Day(len(said), archived, cpu, peak, rounds_text(said))
 
 
 def left_behind(path: Path) -> dict[str, str]:
@@ -222,39 +248,52 @@ def left_behind(path: Path) -> dict[str, str]:
 @click.option("--minutes", default=10.0, show_default=True)
 @click.option("--rate", default=10_000, show_default=True, help="Entries a second.")
 @click.option("--every", default="10s", show_default=True)
-@click.option("--day-every", default="60s", show_default=True)
-@click.option("--day-rows", default=50, show_default=True)
-@click.option("--no-day", is_flag=True, help="Measure freshness only.")
+@click.option("--day-every", default="30s", show_default=True)
+@click.option("--day-rate", default=100, show_default=True, help="Entries a second of the day.")
+@click.option("--day-pace", default="400ms", show_default=True, help="Time between its rounds here.")
+@click.option("--only", type=click.Choice(["freshness", "day"]), help="Measure one of the two.  [default: both]")
 @click.option("--quick", is_flag=True, help="A minute, and an hour's rounds of a day.")
-def main(minutes: float, rate: int, every: str, day_every: str, day_rows: int, no_day: bool, quick: bool) -> None:
-    if quick:
-        minutes, day_every = 1, "24m"
+def main(
+    minutes: float, rate: int, every: str, day_every: str, day_rate: int, day_pace: str, only: str | None, quick: bool
+) -> None:
     console = Console()
     console.print(describe_machine())
+    if only != "day":
+        show_freshness(console, 1 if quick else minutes, rate, every)
+    if only != "freshness":
+        show_day(console, day_every, day_rate, day_pace, 24 if quick else 1)
+
+
+def show_freshness(console: Console, minutes: float, rate: int, every: str) -> None:
     with start_server("streamd") as server, tempfile.TemporaryDirectory() as folder:
         ages, cpu, rows, said = measure_freshness(server, Path(folder), minutes, rate, every)
-    row_us = cpu / rows * 1e6
     table = Table("table", "rounds seen", "p50", "p99")
     for form, each in ages.items():
         p50, p99 = each.percentiles()
         table.add_row(form, str(len(each.ranges)), f"{p50:.1f} s", f"{p99:.1f} s")
+    row_us = cpu / rows * 1e6
     console.print(
         f"{rate:,} entries/s for {minutes:g} minutes, --every {every}: {rows:,} entries, {row_us:.2f} us of CPU each"
     )
     console.print(table)
     console.print(said)
-    if no_day:
-        return
-    every_s = parse_duration_ms(day_every) / 1000
+
+
+def show_day(console: Console, every: str, rate: int, pace: str, share: int) -> None:
+    """share  of the day's rounds, one in so many is run"""
+    every_s, pace_s = parse_duration_ms(every) / 1000, parse_duration_ms(pace) / 1000
+    rounds = int(DAY_S / every_s / share)
     with start_server("streamd") as server, tempfile.TemporaryDirectory() as folder:
-        steps = simulate_day(server, Path(folder), every_s, day_rows)
-        table = Table(f"24 hours, --every {day_every}", "")
+        day = run_day(server, Path(folder), rounds, round(rate * every_s), pace_s, TRIM_DELAY_S / every_s * pace_s)
+        table = Table(f"{24 / share:g} hours, --every {every}, {rate:,} entries/s", "")
+        table.add_row("rounds, entries", f"{day.rounds:,}, {day.rows:,}")
         for name, text in left_behind(Path(folder)).items():
             table.add_row(name, text)
-    rounds = int(DAY_S / every_s)
-    table.add_row("CPU of the rounds alone", f"{steps:,.0f} s, {steps / rounds * 1000:.0f} ms each")
-    table.add_row(f"CPU with {rate:,} entries/s", f"{steps + row_us * rate * DAY_S / 1e6:,.0f} s of {DAY_S:,}")
+    table.add_row("CPU", f"{day.cpu:,.0f} s, {day.cpu / rounds * 1000:.0f} ms each round")
+    table.add_row("of a core", f"{day.cpu * share / DAY_S:.2%}")
+    table.add_row("memory", f"{day.peak / 1e6:.0f} MB at most")
     console.print(table)
+    console.print(day.said)
 
 
 if __name__ == "__main__":
