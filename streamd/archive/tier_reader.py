@@ -55,7 +55,7 @@ class Line:
         while not self._replies:
             kind, payload = self._next()
             if kind == REPLIES:
-                self._replies = payload
+                self._replies = bytes(payload)
         data, self._replies = self._replies[:size], self._replies[size:]
         return data
 
@@ -70,7 +70,7 @@ class Line:
     def close(self) -> None:
         """The server does that, after the answer."""
 
-    def _next(self) -> tuple[bytes, bytes]:
+    def _next(self) -> tuple[bytes, bytearray]:
         while (found := self._frames.next()) is None:
             data = self._socket.recv(RECEIVE_BYTES)
             if not data:

@@ -14,6 +14,7 @@ A reader answers one question at a time. Its requests to the server are those th
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,25 +31,38 @@ def frame(kind: bytes, payload: bytes | bytearray | memoryview = b"") -> bytes:
 
 
 class Frames:
-    """Bytes in, frames out."""
+    """Bytes in, frames out. A payload is put together where it stays: copying a megabyte at its end would make others wait."""
 
     def __init__(self) -> None:
-        self._unread = bytearray()
+        self._whole: deque[tuple[bytes, bytearray]] = deque()
+        self._head = bytearray()
+        self._payload: bytearray | None = None  # of the frame that has begun, if its length is known
+        self._missing = 0  # bytes of it
 
     def feed(self, data: bytes) -> None:
-        self._unread += data
+        left = memoryview(data)
+        while left:
+            if self._payload is None:
+                taken = HEAD - len(self._head)
+                self._head += left[:taken]
+                left = left[taken:]
+                if len(self._head) < HEAD:
+                    return
+                self._missing = int.from_bytes(self._head[1:], "big")
+                self._payload = bytearray(self._missing)
+            taken = min(len(left), self._missing)
+            at = len(self._payload) - self._missing
+            memoryview(self._payload)[at : at + taken] = left[:taken]
+            left = left[taken:]
+            self._missing -= taken
+            if not self._missing:
+                self._whole.append((bytes(self._head[:1]), self._payload))
+                self._head.clear()
+                self._payload = None
 
-    def next(self) -> tuple[bytes, bytes] | None:
+    def next(self) -> tuple[bytes, bytearray] | None:
         """Kind and payload of the next frame; None when more bytes are needed."""
-        found = self._unread
-        if len(found) < HEAD:
-            return None
-        end = HEAD + int.from_bytes(found[1:HEAD], "big")
-        if len(found) < end:
-            return None
-        kind, payload = bytes(found[:1]), bytes(memoryview(found)[HEAD:end])
-        del found[:end]
-        return kind, payload
+        return self._whole.popleft() if self._whole else None
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,7 @@ class TierQuestion:
         return json.dumps({**self.__dict__, "key": self.key.hex()}).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> TierQuestion:
+    def from_bytes(cls, data: bytes | bytearray) -> TierQuestion:
         found = json.loads(data)
         return cls(**{**found, "key": bytes.fromhex(found["key"])})
 
@@ -122,7 +136,7 @@ class TierAnswer:
         return b"".join((line, b"\n", self.entries.index, self.entries.data))
 
     @classmethod
-    def from_bytes(cls, payload: bytes) -> TierAnswer:
+    def from_bytes(cls, payload: bytes | bytearray) -> TierAnswer:
         end = payload.index(b"\n")
         head = json.loads(payload[:end])
         size = head.pop("index")

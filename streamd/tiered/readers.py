@@ -235,7 +235,7 @@ class Reader(asyncio.Protocol):
         while not self._ending and (found := self._frames.next()) is not None:
             kind, payload = found
             if kind == REQUESTS:
-                self._request(payload)
+                self._request(bytes(payload))
             elif kind == ANSWER:
                 self._answer(payload)
             elif kind == READY and payload:
@@ -245,7 +245,7 @@ class Reader(asyncio.Protocol):
                 self._start_timer.cancel()
                 self._readers.assign()
 
-    def _answer(self, payload: bytes) -> None:
+    def _answer(self, payload: bytearray) -> None:
         question, self.question = self.question, None
         self._drop_client()
         if question is not None:
