@@ -43,6 +43,7 @@ from streamd.archive.parquet import near, read_rows, without
 from streamd.archive.same_stream import OwnStream, check_is_archived_stream
 from streamd.archive.staging_folder import staged
 from streamd.archive.work import Hook, StreamWork, held, no_hook
+from streamd.client.archive_keys import token_key
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
 from streamd.client.options import ConnectionOptions
@@ -169,6 +170,8 @@ def delete(
             hook("recovered")
             work.rewriting = done.add
             delete_archived(work, wanted, report, done)
+            # A server that reads the archive itself forgets what it has read ahead when this number changes (tiered).
+            lock.guarded([("INCR", token_key(stream))])
             if not archive_only:
                 note_next(work, wanted)
                 ones, wide = separated(wanted)

@@ -14,14 +14,15 @@ A request may need several ranges, each of which has its place. They are asked f
 `max_bytes` of answers.
 
 The consumers of a group read one after another from the same place, so they share its last answer: whoever runs takes what comes next from
-it, as long as it is enough. The first for whom it is not asks, and those that come meanwhile wait for the same answer.
+it, as long as it is enough, and no archiver, and no deletion from the archive, has begun or ended since. The first for whom it is not
+asks, and those that come meanwhile wait for the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamd.client.archive_keys import key_beside
+from streamd.client.archive_keys import key_beside, token_key
 from streamd.client.key_names import stream_name
 from streamd.client.points import parse_entry_id
 from streamd.client.tier_frames import TierAnswer, TierQuestion
@@ -57,9 +58,12 @@ class Asked:
     waits     the clients that wait for the answer
     answer    None: it has not arrived
     until     when it is too old to be shared, by the clock of the loop
+    locks     the counter of archivers' locks when the question was put; None: it is not shared
     """
 
-    def __init__(self, value: object, first: int, question: Question, attempts: int) -> None:
+    def __init__(
+        self, value: object, first: int, question: Question, attempts: int, locks: object | None = None
+    ) -> None:
         self.value = value
         self.first = first
         self.question = question
@@ -67,6 +71,7 @@ class Asked:
         self.waits: list[Wait] = []
         self.answer: TierAnswer | None = None
         self.until = 0.0
+        self.locks = locks
 
     def part(self, now: TierRange) -> TierPart | None:
         """See Fetched."""
@@ -165,7 +170,9 @@ class ArchivedEntries(Tiers):
         if wanted.group is None:
             return None
         found = self._ahead.get((ctx.db.index, wanted.key, wanted.group))
-        is_old = found is not None and found.answer is not None and found.until < self._host.loop.time()
+        if found is None or found.locks != locks_of(ctx.db, wanted.key):
+            return None
+        is_old = found.answer is not None and found.until < self._host.loop.time()
         return None if is_old else found
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
@@ -200,8 +207,8 @@ class ArchivedEntries(Tiers):
         if attempts > ATTEMPTS:
             raise unreadable(key, f"the stream was trimmed or replaced during each of {ATTEMPTS} attempts; try again")
         question = self._question(ctx.db, key, value, wanted, self._held(ctx.client, place))
-        asked = Asked(value, first, question, attempts)
         shared = None if wanted is None or wanted.group is None else (ctx.db.index, key, wanted.group)
+        asked = Asked(value, first, question, attempts, None if shared is None else locks_of(ctx.db, key))
         if shared is not None and (shared in self._ahead or len(self._ahead) < AHEAD_MOST):
             self._ahead[shared] = asked
         self._wait_for(ctx, args, asked, place)
@@ -296,6 +303,11 @@ class ArchivedEntries(Tiers):
         for (db, key), (value, _) in list(self._seen.items()):
             if databases[db].peek(key) is not value:
                 del self._seen[db, key]
+
+
+def locks_of(db: Database, key: bytes) -> object:
+    """How many locks archivers, and deletions, have had of a stream."""
+    return db.peek(token_key(stream_name(key)).encode())
 
 
 def check(key: bytes, answer: TierAnswer) -> None:

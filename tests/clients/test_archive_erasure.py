@@ -85,6 +85,22 @@ def test_no_process_answers_with_a_deleted_entry_that_it_has_in_its_cache(stage:
     assert [entry[0] for entry in found] == [entry[0] for entry in stage.call("XRANGE", UNCUT, "-", "+")]
 
 
+def test_consumers_do_not_share_a_deleted_entry_that_was_read_ahead(stage: Stage) -> None:
+    stage.prepare()
+    stage.call("XGROUP", "CREATE", KEY, "group", "0")
+
+    def read(count: int) -> list[bytes]:
+        return [
+            entry[0]
+            for entry in stage.call("XREADGROUP", "GROUP", "group", "one", "COUNT", count, "STREAMS", KEY, ">")[0][1]
+        ]
+
+    ids = [id_at(at).encode() for at in range(10)]
+    assert read(1) == ids[:1]
+    delete(stage.place, KEY, {"port": str(stage.server.port)}, [((FIRST_MS << 64) | 2, (FIRST_MS << 64) | 2)])
+    assert read(4) == [ids[1], *ids[3:6]]
+
+
 def test_a_pending_entry_that_is_deleted_is_not_delivered_again(stage: Stage) -> None:
     stage.prepare()
     stage.call("XGROUP", "CREATE", KEY, "group", "0")
