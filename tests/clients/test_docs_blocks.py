@@ -42,7 +42,7 @@ ELSEWHERE = {
     ("README.md", "docker build -t streamd . && docker run -p 127.0.0.1:6379:6379 -v streamd:/data streamd --appendonly yes"): ENGINE,
     ("CONTRIBUTING.md", "./install -e '.[dev]'           # builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
     ("docs/architecture.md", "cli  embedded  shell  importing  watching  clustering  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
-    ("docs/archive.md", "python -m benchmarks.freshness --day-every 60s"): "takes minutes; its figures are on the page",
+    ("docs/archive.md", "python -m benchmarks.freshness --only day"): "takes minutes; its figures are on the page",
     ("docs/migration.md", "streamd import redis://old-host:6379 --to redis://localhost:7000 --follow --pause-source 60"): "a host of the reader; run by tests/cluster/test_import_into_clusters.py",
     ("docs/architecture.md", "receives, sends, waits (epoll)                            parser, commands, replies, limits"): DRAWING,
     ("docs/architecture.md", "EventSet.handle ─▶ Client.received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
