@@ -45,7 +45,7 @@ cdef class Database(Accesses):
     cdef object hinted                    # a key whose slot is known already: that of the running request; None: none
     cdef int hinted_slot                  # its slot
     cdef public bytearray shown           # by slot: not 0 where keys are shown to those who ask for any; None: all are
-    cdef list chunks                      # the dense list of records, in lists of CHUNK
+    cdef uint32_t most_room               # slots of no shard have been more
     cdef Py_ssize_t count                 # records
 
     # Each value has a type, see value_type.pyx. An expired key counts as missing, and is removed when it is met.
@@ -65,7 +65,7 @@ cdef class Database(Accesses):
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
     cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key
     cpdef long long memory(self) except -1          # bytes, without what values count themselves
-    cpdef long long lookup_bytes(self) except -1    # ... of what finds keys: shards and the dense list
+    cpdef long long lookup_bytes(self) except -1    # ... of what finds keys
     cpdef long long deadline_bytes(self) noexcept   # ... of the heap of deadlines
     cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1
@@ -90,8 +90,9 @@ cdef class Database(Accesses):
     cpdef int touched(self, bytes key) except -1                         # the value of a key changed in place
     cdef KeyRecord find_record(self, bytes key)
     cdef KeyRecord lookup(self, bytes key)
-    cdef KeyRecord record_at(self, Py_ssize_t at)
+    cdef Py_ssize_t below(self, Py_ssize_t bound) noexcept
     cdef bytes random_shown(self)
+    cdef unsigned long long walk(self, unsigned long long cursor, long long limit, list found) except? 0
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit)
     cdef KeyRecord random_record(self, bint is_expiring)
     cdef KeyRecord evictable_record(self, bint is_expiring)

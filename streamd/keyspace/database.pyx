@@ -1,34 +1,24 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """A database: its keys, their values, and when they expire.
 
-Every key is one KeyRecord, which is found in three ways:
+Every key is one KeyRecord, which is found in two ways:
 
     shards     by key: SHARDS hash tables (key_index.pyx), chosen by the upper bits of the key's hash. A table is
                rebuilt whole when it grows; with many small ones, no rebuild is long enough to be noticed. A node of a
                cluster has one for each hash slot, so that the keys of a slot are found, counted and removed without a
-               look at others.
-    chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of records is cut in pieces of
-               CHUNK, so that it too never moves as a whole. A record that is taken out is replaced by the last one.
-               The list owns the records.
+               look at others. The tables own the records. RANDOMKEY draws one of all slots.
     deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no
                record; each record knows its place in the heap, so that an expiry changes or goes in O(log n).
 
-What must hold (check_invariants): every record is in exactly one shard, under its key, and at its place of the dense
-list; it has a place in the heap exactly when it has an expiry; no parent in the heap is later than its child.
+What must hold (check_invariants): every record is in exactly one shard, under its key; it has a place in the heap
+exactly when it has an expiry; no parent in the heap is later than its child.
 
-SCAN needs no state in the server. It walks the dense list downwards; the cursor is the number of places that have not
-been visited, so the records at 0 .. cursor - 1 are still to come. The promise is that a key which is there from the
-first call to the last is returned at least once:
-
-    Claim: such a key, as long as it has not been returned, is at a place below the cursor.
-    At the start the cursor is `count`, all keys are below it. A call returns what is at cursor - n .. cursor - 1, and
-    lowers the cursor to cursor - n: what has not been returned stays below it. Between calls a record changes its place
-    only when another is taken out, and then only from the last place to a lower one: from below the cursor it goes to a
-    place below the cursor (from above it may come below, and is returned twice, which SCAN allows). New keys go to the
-    end and move nobody. At the end the cursor is 0: no place is below it, so no key is left that was not returned.
-
-A cursor may be greater than `count` after deletions; the walk then starts at the end. The cursor falls with each call,
-so a scan ends even when keys are added all the time.
+SCAN needs no state in the server. The place of a key is its shard and, in that, its tag: a number that follows from the
+key alone, whatever the sizes of tables are. A walk goes from the highest place to the lowest one, and the cursor is the
+number of places that have not been visited: keys at 0 .. cursor - 1 are still to come. So a key that is there from the
+first call to the last is returned once. Keys with the same place are returned together, even if they are more than
+were asked for. The cursor falls with each call, so a scan ends even when keys are added all the time; one that is too
+high is that of the start.
 
 Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
 counts as missing then, and is removed by the first that meets it, or by expire_due.
@@ -53,11 +43,12 @@ from streamd.keyspace.deadlines cimport Deadline, expiry_of, is_due
 from streamd.keyspace.flushed cimport Detached
 from streamd.keyspace.hash_slot cimport SLOTS, slot_of_text
 from streamd.keyspace.key_index cimport (
-    SHARDS, KeyIndex, index_bytes, index_clear, index_find, index_put, index_remove, index_reserve, record_in, shard_of,
+    SHARDS, TAG_BITS, KeyIndex, index_bytes, index_clear, index_find, index_put, index_remove, index_reserve,
+    index_step, record_in, shard_of,
 )
 from streamd.keyspace.lazyfree import LazyFree
 from streamd.keyspace.key_record cimport (
-    ACCESS_CHANGES, ACCESS_FREQUENCY, LIST_BYTES, LOOKUP_BYTES, NEW_USES, KeyRecord, key_of, minute_of, new_record,
+    ACCESS_CHANGES, ACCESS_FREQUENCY, LOOKUP_BYTES, NEW_USES, KeyRecord, key_of, minute_of, new_record,
     put_value, record_size, set_accessed, value_of,
 )
 from streamd.keyspace.listener cimport (
@@ -67,14 +58,10 @@ from streamd.keyspace.listener cimport (
 from streamd.keyspace.timed_values cimport TimedValue, TimedValues
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_class as class_of, type_at
 
-cdef extern from "Python.h":
-    void PyObject_GC_UnTrack(object) noexcept
-
 __all__ = ["RESERVED", "Database", "has_due", "has_timed_due", "total_memory", "with_keys"]
 
 cdef enum:
-    CHUNK_BITS = 12
-    CHUNK = 1 << CHUNK_BITS
+    SLOT_TRIES = 32     # draws of slots, after which a shard is drawn by its number of records
     RANDOM_TRIES = 100  # draws of expired keys, all of which are still there, after which one of them will do
 
 cdef KeyspaceListener NOBODY = KeyspaceListener()
@@ -107,7 +94,6 @@ cdef class Database:
         self.touch_on_access = True
         self.listener = NOBODY
         self.shard_count = SHARDS
-        self.chunks = []
 
     def __dealloc__(self):
         self.drop_shards()
@@ -189,6 +175,7 @@ cdef class Database:
             free(self.shards)
             self.shards = NULL
             self.index_bytes = 0
+            self.most_room = 0
 
     cdef list records_at(self, Py_ssize_t number):
         """The records of a shard, in no order."""
@@ -197,7 +184,7 @@ cdef class Database:
             return []
         return [
             <KeyRecord>record_in(self.shards[number].slots[at])
-            for at in range(self.shards[number].mask + 1) if self.shards[number].slots[at]
+            for at in range(self.shards[number].room) if self.shards[number].slots[at]
         ]
 
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit):
@@ -206,7 +193,7 @@ cdef class Database:
         cdef uint32_t at
         if self.shards is NULL or self.shards[number].count == 0:
             return found
-        for at in range(self.shards[number].mask + 1):
+        for at in range(self.shards[number].room):
             if len(found) >= limit:
                 break
             if self.shards[number].slots[at]:
@@ -225,7 +212,7 @@ cdef class Database:
         return record
 
     cdef int insert(self, KeyRecord record) except -1:
-        """Give a new record its places in shard and dense list; its key must be missing."""
+        """Give a new record its place in its shard; its key must be missing."""
         cdef KeyIndex *shard
         if self.shards is NULL:
             self.make_shards()
@@ -234,14 +221,9 @@ cdef class Database:
             self.make_way(key_of(record))
             return self.insert(record)
         self.index_bytes += index_reserve(shard)
-        if self.count & (CHUNK - 1) == 0:
-            chunk = []
-            PyObject_GC_UnTrack(chunk)  # records take no part in cycles: the collector need not walk all keys
-            self.chunks.append(chunk)
-        (<list>self.chunks[self.count >> CHUNK_BITS]).append(record)
-        index_put(shard, record)
+        self.index_bytes += index_put(shard, record)
+        self.most_room = max(self.most_room, shard.room)
         record.used_minute = minute_of(self.now_ms)
-        record.at = <unsigned int>self.count
         self.weigh(record, 1)
         self.count += 1
         if is_reserved(record):
@@ -269,9 +251,7 @@ cdef class Database:
         return self.expire(self.find_record(key))
 
     cdef int take_out(self, KeyRecord record) except -1:
-        """Take a record out of all three structures. The last one of the dense list moves to its place."""
-        cdef KeyRecord last
-        cdef list tail
+        """Take a record out of both structures."""
         cdef object _value = value_of(record)   # before anything changes: a closed value is opened, which may fail
         if record.deadline_at >= 0:
             self.drop_deadline(record)
@@ -279,14 +259,7 @@ cdef class Database:
             self.forget_reserved(record)
         self.weigh(record, -1)
         self.index_bytes -= index_remove(self.shard_with(record), record)
-        tail = <list>self.chunks[(self.count - 1) >> CHUNK_BITS]
-        last = <KeyRecord>tail.pop()
-        if not tail:
-            self.chunks.pop()
         self.count -= 1
-        if last is not record:
-            last.at = record.at
-            (<list>self.chunks[last.at >> CHUNK_BITS])[last.at & (CHUNK - 1)] = last
         return 0
 
     cdef int weigh(self, KeyRecord record, int sign) except -1:
@@ -427,15 +400,36 @@ cdef class Database:
 
     # --- Which keys there are, at random -------------------------------------------------------------------------
 
-    cdef KeyRecord record_at(self, Py_ssize_t at):
-        """The record at a place of the dense list."""
-        return <KeyRecord>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+    cdef Py_ssize_t below(self, Py_ssize_t bound) noexcept:
+        """A random number below a bound of at most 2**32."""
+        # Low bits of one roll determine low bits of the next: the product has high bits that do not show it.
+        cdef unsigned long long number = self.roll() * <unsigned long long>0x2545F4914F6CDD1D >> 32
+        return <Py_ssize_t>(number * <unsigned long long>bound >> 32)
 
     cdef KeyRecord random_record(self, bint is_expiring):
-        """Any record, or any of those with an expiry; there must be one. Expired ones too."""
+        """Any record, or any of those with an expiry; there must be one. Expired ones too.
+
+        Each is as likely as the others: all shards count as if they had as many slots as the largest one, and a slot
+        is drawn until it has a record; where that may take long, a shard by the number of its records, and then a slot.
+        """
+        cdef KeyIndex *shard
+        cdef Py_ssize_t at, number = 0, left
         if is_expiring:
-            return <KeyRecord>self.deadlines[<Py_ssize_t>(self.roll() % <unsigned long long>self.deadline_count)].record
-        return self.record_at(<Py_ssize_t>(self.roll() % <unsigned long long>self.count))
+            return <KeyRecord>self.deadlines[self.below(self.deadline_count)].record
+        for _ in range(SLOT_TRIES):
+            shard = &self.shards[self.below(self.shard_count)]
+            at = self.below(self.most_room)
+            if at < shard.room and shard.slots[at]:
+                return <KeyRecord>record_in(shard.slots[at])
+        left = self.below(self.count)
+        while left >= self.shards[number].count:
+            left -= self.shards[number].count
+            number += 1
+        shard = &self.shards[number]
+        while True:
+            at = self.below(shard.room)
+            if shard.slots[at]:
+                return <KeyRecord>record_in(shard.slots[at])
 
     cdef KeyRecord evictable_record(self, bint is_expiring):
         """As `random_record`, but of a slot that is shown, or None: keys that arrive from a node are not evicted."""
@@ -808,8 +802,8 @@ cdef class Database:
         """All keys that have not expired, in no order, as a list. O(n)."""
         cdef KeyRecord record
         cdef list found = []
-        for chunk in self.chunks:
-            for record in <list>chunk:
+        for number in range(self.shard_count):
+            for record in self.records_at(number):
                 if not is_due(self, record, self.now_ms) and self.is_shown(record):
                     found.append(key_of(record))
         return found
@@ -819,12 +813,10 @@ cdef class Database:
 
         While removing waits, and every key has an expiry, an expired key after some tries, as in Redis.
         """
-        cdef Py_ssize_t at
         cdef KeyRecord record
         cdef int tries = 0
         while self.count:
-            at = <Py_ssize_t>(self.roll() % <unsigned long long>self.count)
-            record = self.record_at(at)
+            record = self.random_record(False)
             if not self.is_shown(record):
                 return self.random_shown()
             if not is_due(self, record, self.now_ms):
@@ -843,61 +835,60 @@ cdef class Database:
         cdef Py_ssize_t slot, at
         if not slots:
             return None
-        slot = slots[<Py_ssize_t>(self.roll() % <unsigned long long>len(slots))]
-        at = <Py_ssize_t>(self.roll() % <unsigned long long>self.shards[slot].count)
+        slot = slots[self.below(len(slots))]
+        at = self.below(self.shards[slot].count)
         return <bytes>self.keys_at(slot, at + 1)[at]
 
-    def scan(self, unsigned long long cursor, long long limit):
-        """One step of a walk over all keys: the next cursor, and a list of at most `limit` records.
-
-        cursor  0 to begin, then what the previous call gave; the walk is over when that is 0
-        limit   records to look at, at least 1; those found expired are removed and not returned
-        What a walk promises, and why: head of this file.
-        """
-        cdef Py_ssize_t at = self.count
-        cdef Py_ssize_t end
-        cdef KeyRecord record
-        cdef list found = []
+    cdef unsigned long long walk(self, unsigned long long cursor, long long limit, list found) except? 0:
+        """One step of a walk over all keys, see the head: the next cursor; `found` gets about `limit` records."""
+        cdef unsigned long long places = <unsigned long long>self.shard_count << TAG_BITS
+        cdef unsigned long long start
         if limit < 1:
             raise ValueError("limit must be positive")
-        if cursor != 0 and cursor < <unsigned long long>at:
-            at = <Py_ssize_t>cursor
-        end = at - <Py_ssize_t>limit if limit < at else 0
-        while at > end:
-            at -= 1
-            record = self.record_at(at)
+        if self.shards is NULL:
+            return 0
+        if cursor == 0 or cursor > places:
+            cursor = places
+        while cursor and len(found) < limit:
+            start = (cursor - 1) >> TAG_BITS << TAG_BITS
+            cursor = start + index_step(&self.shards[start >> TAG_BITS], cursor - start, found)
+        return cursor
+
+    def scan(self, unsigned long long cursor, long long limit):
+        """One step of a walk over all keys: the next cursor, and a list of records.
+
+        cursor  0 to begin, then what the previous call gave; the walk is over when that is 0
+        limit   about how many records to look at, at least 1; those found expired are removed and not returned
+        What a walk promises, and why: head of this file.
+        """
+        cdef KeyRecord record
+        cdef list looked_at = [], found = []
+        cursor = self.walk(cursor, limit, looked_at)
+        for record in looked_at:
             if not self.is_shown(record):
                 continue
-            if is_due(self, record, self.now_ms):
-                if self.holds_expired:
-                    continue
-                self.expire(record)  # the record that takes its place has been visited, if it is another one
-            else:
+            if not is_due(self, record, self.now_ms):
                 found.append(record)
-        return end, found
+            elif not self.holds_expired:
+                self.expire(record)
+        return cursor, found
 
     def records(self, unsigned long long cursor, long long limit):
         """One step of a walk over all keys that changes nothing: as `scan`, but expired records stay and are listed."""
-        cdef Py_ssize_t at = self.count
-        cdef Py_ssize_t end
-        if limit < 1:
-            raise ValueError("limit must be positive")
-        if cursor != 0 and cursor < <unsigned long long>at:
-            at = <Py_ssize_t>cursor
-        end = at - <Py_ssize_t>limit if limit < at else 0
-        return end, [self.record_at(place) for place in range(end, at)]
+        cdef list found = []
+        cursor = self.walk(cursor, limit, found)
+        return cursor, found
 
     cpdef int flush(self) except -1:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
         cdef Detached remains = Detached.__new__(Detached)
         self.listener.flushing(self)
         remains.shards = self.shards
-        remains.shard_count = remains.all_shards = 0 if self.shards is NULL else self.shard_count
-        remains.chunks = self.chunks
-        remains.count = remains.total = self.count
+        remains.shard_count = 0 if self.shards is NULL else self.shard_count
+        remains.count = self.count
         self.shards = NULL
         self.index_bytes = 0
-        self.chunks = []
+        self.most_room = 0
         self.count = 0
         self.object_bytes = 0
         self.size_rows = 0
@@ -915,7 +906,7 @@ cdef class Database:
         self.listener.swapping(self, other)
         self.shards, other.shards = other.shards, self.shards
         self.index_bytes, other.index_bytes = other.index_bytes, self.index_bytes
-        self.chunks, other.chunks = other.chunks, self.chunks
+        self.most_room, other.most_room = other.most_room, self.most_room
         self.count, other.count = other.count, self.count
         self.deadlines, other.deadlines = other.deadlines, self.deadlines
         self.deadline_count, other.deadline_count = other.deadline_count, self.deadline_count
@@ -936,8 +927,7 @@ cdef class Database:
     cpdef long long memory(self) except -1:
         """Bytes of memory of keys, values as far as their types weigh them, and what finds keys."""
         cdef long long shards = 0 if self.shards is NULL else self.shard_count * <long long>sizeof(KeyIndex)
-        return self.object_bytes + shards + self.index_bytes + len(self.chunks) * LIST_BYTES \
-            + self.count * <long long>sizeof(PyObject *)
+        return self.object_bytes + shards + self.index_bytes
 
     cpdef long long key_memory(self, bytes key) except -2:
         """Bytes of memory of a key and its value, with its part of what finds keys; -1 when it is missing. No access.
@@ -954,7 +944,7 @@ cdef class Database:
         return size + type_at(record.type_number).memory(value_of(record))
 
     cpdef long long lookup_bytes(self) except -1:
-        """Bytes of memory of what finds keys: shards and the dense list."""
+        """Bytes of memory of what finds keys."""
         return self.memory() - self.object_bytes
 
     cpdef long long deadline_bytes(self) noexcept:
@@ -964,7 +954,7 @@ cdef class Database:
     # --- Self-check ----------------------------------------------------------------------------------------------
 
     def check_invariants(self):
-        """Walk everything and assert that the three structures agree."""
+        """Walk everything and assert that the structures agree."""
         cdef KeyRecord record
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t expiring = 0
@@ -981,13 +971,11 @@ cdef class Database:
                 slot_bytes += index_bytes(&self.shards[number])
                 indexed += self.shards[number].count
                 assert len(self.keys_at(number, self.count)) == self.shards[number].count
+                assert self.shards[number].room <= self.most_room
         assert self.count == indexed
         assert self.index_bytes == slot_bytes
-        assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
-        for chunk in self.chunks:
-            assert at & (CHUNK - 1) == 0, "only the last chunk may be short"
-            for record in <list>chunk:
-                assert record.at == at, "a record knows its place"
+        for number in range(self.shard_count):
+            for record in self.records_at(number):
                 assert self.find_record(key_of(record)) is record, "a record is in its shard"
                 assert record.hash == <uint32_t>PyObject_Hash(key_of(record))
                 assert value_of(record) is not None

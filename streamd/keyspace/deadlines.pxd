@@ -9,7 +9,7 @@ from streamd.keyspace.key_record cimport KeyRecord
 
 cdef struct Deadline:
     long long at_ms
-    PyObject *record                          # borrowed: the dense list owns it
+    PyObject *record                          # borrowed: its shard owns it
 
 
 cdef class Deadlines:

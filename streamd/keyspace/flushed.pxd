@@ -9,11 +9,6 @@ from streamd.keyspace.key_index cimport KeyIndex
 @cython.final
 @cython.no_gc
 cdef class Detached:
-    cdef KeyIndex *shards                 # [shard_count], owned, but for their records, which the chunks own
+    cdef KeyIndex *shards                 # [shard_count], owned
     cdef Py_ssize_t shard_count           # those that have not been freed
-    cdef Py_ssize_t all_shards            # as there were at first
-    cdef list chunks
     cdef readonly Py_ssize_t count        # records not yet released
-    cdef Py_ssize_t total                 # as there were at first
-
-    cdef void free_shard(self) noexcept

@@ -2,9 +2,11 @@
 """Detached: the records of a flushed database, on their way to be freed."""
 
 cimport cython
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
 
-from streamd.keyspace.key_index cimport index_clear
+from streamd.keyspace.key_index cimport KeyIndex, index_clear, record_in
 from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, value_of
 from streamd.keyspace.value_type cimport type_at
 
@@ -16,28 +18,31 @@ cdef class Detached:
 
     def __dealloc__(self):
         while self.shard_count:
-            self.free_shard()
+            self.shard_count -= 1
+            index_clear(&self.shards[self.shard_count])
         free(self.shards)
-
-    cdef void free_shard(self) noexcept:
-        self.shard_count -= 1
-        index_clear(&self.shards[self.shard_count])
 
     def release_some(self, Py_ssize_t budget, object trash not None):
         """Release at most `budget` records and return how many; large values are passed on to `trash`."""
         cdef Py_ssize_t released = 0
-        cdef list tail
+        cdef KeyIndex *shard
+        cdef uint64_t slot
         cdef KeyRecord record
-        while self.chunks and released < budget:
-            tail = <list>self.chunks[len(self.chunks) - 1]
-            while tail and released < budget:
-                record = <KeyRecord>tail.pop()
-                self.count -= 1
-                released += 1
-                while self.shard_count * self.total > self.all_shards * self.count:     # they go in proportion
-                    self.free_shard()
-                if record.state < RECORD_CLOSED and type_at(record.type_number).frees_slowly:
-                    trash.release(value_of(record))
-            if not tail:
-                self.chunks.pop()
+        while self.shard_count and released < budget:
+            shard = &self.shards[self.shard_count - 1]
+            if shard.count == 0:
+                self.shard_count -= 1
+                index_clear(shard)
+                continue
+            shard.room -= 1         # slots beyond it have been released
+            slot = shard.slots[shard.room]
+            if slot == 0:
+                continue
+            record = <KeyRecord>record_in(slot)
+            shard.count -= 1
+            self.count -= 1
+            released += 1
+            if record.state < RECORD_CLOSED and type_at(record.type_number).frees_slowly:
+                trash.release(value_of(record))
+            Py_DECREF(record)
         return released

@@ -11,25 +11,29 @@ from streamd.keyspace.key_record cimport KeyRecord
 cdef enum:
     SHARD_BITS = 10
     SHARDS = 1 << SHARD_BITS
-    TAG_SHIFT = 48              # addresses have fewer bits
+    TAG_BITS = 21
+    TAGS = 1 << TAG_BITS
+    TAG_SHIFT = 64 - TAG_BITS
+    UNUSED_BITS = 4             # of an address: it is a multiple of 16, below 2**47
 
 
 cdef struct KeyIndex:
     # All zero: it is empty.
-    uint64_t *slots             # [mask + 1], owned: address of a record, and above it bits of its hash; 0: free
-    uint32_t mask
+    uint64_t *slots             # [room], owned: a tag, and below it the address of a record, owned too; 0: free
+    uint32_t room
     uint32_t count              # records
 
 
 cdef long long index_reserve(KeyIndex *index) except? -1      # room for one more; how many bytes it has grown by
-cdef void index_put(KeyIndex *index, KeyRecord record) noexcept     # after index_reserve; the key must be missing
+cdef long long index_put(KeyIndex *index, KeyRecord record) noexcept     # after index_reserve; the same. A new key
 cdef long long index_remove(KeyIndex *index, KeyRecord record) noexcept   # how many bytes it has shrunk by
 cdef void index_clear(KeyIndex *index) noexcept
+cdef uint64_t index_step(const KeyIndex *index, uint64_t limit, list found) except? 0
 
 
 cdef inline PyObject *record_in(uint64_t slot) noexcept:
     """The record of a slot that is not free."""
-    return <PyObject *><uintptr_t>(slot & ((<uint64_t>1 << TAG_SHIFT) - 1))
+    return <PyObject *><uintptr_t>(slot << TAG_BITS >> (TAG_BITS - UNUSED_BITS))
 
 
 cdef inline uint32_t shard_of(uint32_t hash) noexcept:
@@ -38,28 +42,37 @@ cdef inline uint32_t shard_of(uint32_t hash) noexcept:
 
 
 cdef inline uint64_t tag_of(uint32_t hash) noexcept:
-    return hash >> 8 & 0xFFFF
+    return hash >> 1 & (TAGS - 1)
+
+
+cdef inline uint32_t home_of(uint64_t tag, uint32_t room) noexcept:
+    """Where the search for a tag begins: tags are in order."""
+    return <uint32_t>(tag * room >> TAG_BITS)
 
 
 cdef inline PyObject *index_find(const KeyIndex *index, const char *key, Py_ssize_t size, uint32_t hash) noexcept:
     """The record of a key, borrowed; NULL: there is none."""
-    cdef uint32_t at = hash & index.mask
+    cdef uint64_t tag = tag_of(hash)
+    cdef uint32_t at
     cdef uint64_t slot
     cdef PyObject *record
-    if index.slots is NULL:
+    if index.room == 0:
         return NULL
+    at = home_of(tag, index.room)
     while True:
         slot = index.slots[at]
         if slot == 0:
             return NULL
-        if slot >> TAG_SHIFT == tag_of(hash):
+        if slot >> TAG_SHIFT == tag:
             record = record_in(slot)
             if (<KeyRecord>record).hash == hash and <Py_ssize_t>(<KeyRecord>record).size == size \
                     and memcmp((<KeyRecord>record).text, key, <size_t>size) == 0:
                 return record
-        at = at + 1 & index.mask
+        at += 1
+        if at == index.room:
+            at = 0
 
 
 cdef inline uint64_t index_bytes(const KeyIndex *index) noexcept:
     """Bytes of memory of the slots."""
-    return 0 if index.slots is NULL else (<uint64_t>index.mask + 1) * sizeof(uint64_t)
+    return <uint64_t>index.room * sizeof(uint64_t)

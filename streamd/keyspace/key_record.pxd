@@ -12,11 +12,10 @@ cdef enum:
     MINUTE_MS = 60_000
     # Bytes of memory, as the interpreter and the C library hand it out.
     SMALL_OBJECT = 512  # up to this size the interpreter uses its own allocator, in multiples of 16 bytes
-    RECORD_HEAD = 52    # of a record, before its key
+    RECORD_HEAD = 48    # of a record, before its key
     RECORD_LEAST = 56
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
-    LOOKUP_BYTES = 20   # about what a key takes in its shard and the dense list
-    LIST_BYTES = 88     # an empty list, with what the collector needs
+    LOOKUP_BYTES = 11   # about what a key takes in its shard
     # States of a record.
     RECORD_IN_USE = 127     # the value stayed open when it was to be closed: others held it, or it was too large
     RECORD_CLOSED = 128     # and the form: the value is closed
@@ -26,7 +25,6 @@ cdef enum:
 @cython.no_gc
 cdef class KeyRecord:
     cdef PyObject *held                     # the value, owned; where it is closed, its block (`state`)
-    cdef unsigned int at                    # place in the dense list
     cdef int deadline_at                    # place in the heap of deadlines; -1: it never expires
     cdef uint32_t hash                      # of the key, see key_index.pyx
     cdef uint32_t size                      # bytes of the key
@@ -38,7 +36,7 @@ cdef class KeyRecord:
     cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see accesses.pyx
     cdef unsigned char state                # from RECORD_IN_USE: see there; below: its place among the records that
                                             # were opened last, from 1; 0: it has none; its type closes no value
-    cdef char text[4]                       # the key: `size` bytes, most of which follow the structure
+    cdef char text[8]                       # the key: `size` bytes, most of which follow the structure
 
 
 # What counts as an access, and what is noted of it. It follows maxmemory-policy.

@@ -4,8 +4,8 @@
 There are as many records as keys, so a record and the bytes of its key are one block of memory:
 
     +----------------+-------+----------------+--------+-----------------+    The structure has 56 bytes, of which the
-    | object's head  | value | places, access | counts | bytes of key ...|    key begins in the last four: with a key
-    |       16       |   8   |       24       |    4   |                 |    of up to 12 bytes a record takes 64.
+    | object's head  | value | place, access  | counts | bytes of key ...|    key begins in the last eight: with a key
+    |       16       |   8   |       20       |    4   |                 |    of up to 16 bytes a record takes 64.
     +----------------+-------+----------------+--------+-----------------+
 
 There may be as many small values, each of which is one block of memory and an object around it. The object is only

@@ -80,7 +80,7 @@ def test_nothing_is_added_to_a_key_that_is_missing_or_no_string(db: Database) ->
 # --- Many keys -------------------------------------------------------------------------------------------------------
 
 
-def test_structures_agree_across_shards_and_chunks(db: Database) -> None:
+def test_structures_agree_across_shards(db: Database) -> None:
     chance = random.Random(1)
     names = [b"k%d" % number for number in range(10_000)]
     for name in names:
@@ -95,7 +95,7 @@ def test_structures_agree_across_shards_and_chunks(db: Database) -> None:
         db.set_expiry(name, chance.randrange(1000, 3000))
     db.check_invariants()
     left = set(db.keys())
-    assert len(left) == len(db) > 4096, "more than one chunk"
+    assert len(left) == len(db)
     gone = {name for name in left if 0 <= db.expiry(name) < 2000}
     assert len(gone) > 1000
     db.now_ms = 2000
@@ -128,6 +128,92 @@ def test_a_scan_of_many_keys_returns_each_once_when_nothing_changes(db: Database
         found += [record.key for record in records]
     assert len(found) == len(names)
     assert set(found) == names
+
+
+@pytest.mark.parametrize("is_by_slot", [False, True])
+def test_a_scan_returns_what_stays_once_while_tables_grow_and_shrink(db: Database, is_by_slot: bool) -> None:
+    chance = random.Random(3)
+    tag = b"{t}" if is_by_slot else b""
+    if is_by_slot:
+        db.keep_by_slot()  # one table
+    staying = {tag + b"s%d" % number for number in range(3000)}
+    passing = [tag + b"p%d" % number for number in range(30_000)]
+    for name in staying:
+        db.add(name, b"")
+    cursor, found, there = 0, [], set[bytes]()
+    for step in range(10_000):
+        cursor, records = db.scan(cursor, 20)
+        found += [record.key for record in records]
+        if not cursor:
+            break
+        for name in chance.sample(passing, 3000) if step % 50 < 10 else list(there)[:800]:
+            if name in there:
+                there.remove(name)
+                db.delete(name)
+            else:
+                there.add(name)
+                db.add(name, b"")
+        if step % 25 == 0:
+            db.check_invariants()
+    assert cursor == 0
+    assert sorted(name for name in found if name in staying) == sorted(staying)
+
+
+def test_a_table_grows_when_keys_come_in_the_order_of_a_scan_and_crowd_one_end() -> None:
+    whole, ordered, mixed = (Database() for _ in range(3))
+    for each in (whole, ordered, mixed):
+        each.keep_by_slot()  # one table
+    for number in range(20_000):
+        whole.add(b"{t}%d" % number, b"")
+    cursor = 0
+    while len(ordered) < 5000:
+        cursor, records = whole.scan(cursor, 100)
+        for record in records:
+            ordered.add(record.key, b"")
+    for number in range(len(ordered)):
+        mixed.add(b"{t}%d" % number, b"")
+    ordered.check_invariants()
+    empty = Database()
+    empty.keep_by_slot()
+    empty.add(b"k", b"")
+    head = empty.lookup_bytes()
+    assert mixed.lookup_bytes() - head < ordered.lookup_bytes() - head < 6 * (mixed.lookup_bytes() - head)
+
+
+def test_tables_of_every_small_size_have_room_for_the_end_of_a_search(db: Database) -> None:
+    chance = random.Random(5)
+    db.keep_by_slot()
+    names = [b"{t}%d" % number for number in range(200)]
+    for most in (2, 5, 12, 30, 60, 200, 10, 100, 3):
+        for _ in range(300):
+            name = chance.choice(names[:most])
+            if not db.delete(name):
+                db.add(name, b"")
+            assert db.find(b"{t}missing") is None
+        for name in names[most // 4 :]:
+            db.delete(name)
+            assert db.find(b"{t}missing") is None
+        db.check_invariants()
+
+
+def test_random_keys_of_many_are_equally_likely(db: Database) -> None:
+    for number in range(2000):
+        db.add(b"%d" % number, b"")
+    drawn = Counter(db.random_key() for _ in range(100_000))
+    assert len(drawn) == 2000
+    assert min(drawn.values()) > 15
+    assert max(drawn.values()) < 100
+
+
+def test_random_keys_of_uneven_slots_are_equally_likely(db: Database) -> None:
+    db.keep_by_slot()
+    names = [b"{many}%d" % number for number in range(40)] + [b"few%d" % number for number in range(10)]
+    for name in names:
+        db.add(name, b"")
+    drawn = Counter(db.random_key() for _ in range(20_000))
+    assert len(drawn) == 50
+    assert min(drawn.values()) > 280
+    assert max(drawn.values()) < 540
 
 
 def test_a_scan_takes_any_cursor(db: Database) -> None:

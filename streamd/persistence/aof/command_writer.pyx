@@ -58,6 +58,7 @@ cdef class CommandWriter:
         """
         cdef Database db
         cdef KeyRecord record
+        cdef Py_ssize_t number
         if self.timestamp_s is not None:
             self.put(b"#TS:%d\r\n" % self.timestamp_s)
         # Never an empty file: an empty base means that its content was lost.
@@ -71,8 +72,8 @@ cdef class CommandWriter:
             self.db_index = db.index
             if len(db):
                 buffer_put_command(&self.held, [b"SELECT", b"%d" % db.index])
-            for chunk in db.chunks:
-                for record in <list>chunk:
+            for number in range(db.shard_count):
+                for record in db.records_at(number):
                     self.put_key(db, record)
                     self.keys_written += 1
                     if progress is not None and not self.keys_written & 1023:

@@ -214,6 +214,7 @@ cdef class RdbWriter:
 
     cdef int put_database(self, Database db, long long now_ms) except -1:
         cdef KeyRecord record
+        cdef Py_ssize_t number
         if db.count == 0:
             return 0
         self.put_byte(OP_SELECT)
@@ -223,8 +224,10 @@ cdef class RdbWriter:
         self.put_length(<uint64_t>db.deadline_count)
         if db.by_slot:
             return self.put_slots(db, now_ms)
-        for chunk in db.chunks:
-            for record in <list>chunk:
+        for number in range(db.shard_count):
+            if db.shards[number].count == 0:
+                continue
+            for record in db.records_at(number):
                 self.put_key(db, record, now_ms)
         return 0
 
