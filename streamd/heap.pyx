@@ -24,7 +24,7 @@ The interpreter's own objects are not counted here. Databases count theirs (Data
 
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-__all__ = ["allocated", "describe", "has_dropped", "trim", "trim_freed"]
+__all__ = ["allocated", "describe", "trim", "trim_freed"]
 
 cdef extern from *:
     """
@@ -286,23 +286,6 @@ cdef void freed_aside(size_t size) noexcept nogil:
     untrimmed += <long long>size
     if untrimmed >= piece:
         trim_timed()
-
-
-cdef long long most = 0     # bytes that there were at most since `has_dropped` was true
-
-
-def has_dropped(long long others):
-    """Whether so much has been freed, by any thread, that returning it to the system is worth it; called now and then.
-
-    others  bytes of memory that are not counted here
-    """
-    global most
-    cdef long long now = heap_bytes() + others
-    if most - now < LEAST_PIECE or most - now < most >> 4:
-        most = max(most, now)
-        return False
-    most = now
-    return True
 
 
 def trim_freed():

@@ -11,7 +11,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Fields
-from streamd.heap import has_dropped
+from streamd.heap import allocated
 from streamd.keyspace.database import total_memory
 
 __all__ = ["Freeing"]
@@ -19,6 +19,8 @@ __all__ = ["Freeing"]
 SLICE_OBJECTS = 1000
 """Number of objects released at a time, about 0.3 ms; then other work gets its turn."""
 SLICE_PAUSE_S = 0.002
+LEAST_RETURNED = 16 << 20
+"""Bytes that have to be freed before returning free memory to the system is worth it."""
 
 
 class Freeing(Capability):
@@ -39,6 +41,8 @@ class Freeing(Capability):
         self._handle: asyncio.TimerHandle | None = None
         self._waiting: list[Client] = []
         """Clients that have flushed a database and wait until it has been released."""
+        self._most = 0
+        """Bytes that there were at most since free memory was returned to the system."""
 
     def has_more(self) -> bool:
         """Release some objects; returns whether there are more."""
@@ -57,8 +61,11 @@ class Freeing(Capability):
     def cron(self, now_ms: int) -> None:
         if self._trash.has_slices and self._handle is None:
             self._free_slice()
-        if has_dropped(total_memory(self._host.databases)):
+        now = allocated() + total_memory(self._host.databases)
+        if self._most - now >= max(LEAST_RETURNED, self._most >> 4):
+            self._most = now
             self._trash.trim_later()
+        self._most = max(self._most, now)
 
     def close(self) -> None:
         if self._handle is not None:
