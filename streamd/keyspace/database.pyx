@@ -39,7 +39,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
-from streamd.keyspace.deadlines cimport Deadline, expiry_of, is_due
+from streamd.keyspace.deadlines cimport Deadline, expiry_of, is_due, wide
 from streamd.keyspace.flushed cimport Detached
 from streamd.keyspace.hash_slot cimport SLOTS, slot_of_text
 from streamd.keyspace.key_index cimport (
@@ -759,9 +759,12 @@ cdef class Database:
     @property
     def avg_ttl(self):
         """Average time to live, in ms, of the keys that have an expiry; 0 when there is none. Exact, and O(1)."""
+        cdef long long average
         if not self.deadline_count:
             return 0
-        return max(0, self.deadline_sum // self.deadline_count - self.now_ms)
+        with cython.cdivision(True):
+            average = <long long>(self.deadline_sum / self.deadline_count)
+        return max(0, average - self.now_ms)
 
     # --- Values with a time of their own ---------------------------------------------------------------------------
 
@@ -962,8 +965,8 @@ cdef class Database:
         cdef int size_class
         cdef Py_ssize_t timed = 0
         cdef list sizes = [0] * SIZE_CLASSES * self.size_rows
+        cdef wide total = 0
         reserved = set()
-        total = 0
         cdef Py_ssize_t number
         cdef long long slot_bytes = 0, indexed = 0
         if self.shards is not NULL:

@@ -7,6 +7,13 @@ from cpython.object cimport PyObject
 from streamd.keyspace.key_record cimport KeyRecord
 
 
+cdef extern from *:
+    """
+    typedef __int128 streamd_wide;
+    """
+    ctypedef long long wide "streamd_wide"     # 128 bits: a sum of times that a database of any size has room for
+
+
 cdef struct Deadline:
     long long at_ms
     PyObject *record                          # borrowed: its shard owns it
@@ -16,7 +23,7 @@ cdef class Deadlines:
     cdef Deadline *deadlines              # binary heap, earliest first; owned
     cdef Py_ssize_t deadline_count
     cdef Py_ssize_t deadline_room         # allocated, in elements
-    cdef object deadline_sum              # int: sum of all deadlines, for the average
+    cdef wide deadline_sum                # of all deadlines, for the average
 
     cdef int set_deadline(self, KeyRecord record, long long at_ms) except -1
     cdef void drop_deadline(self, KeyRecord record) noexcept

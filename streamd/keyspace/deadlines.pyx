@@ -17,7 +17,6 @@ cdef class Deadlines:
 
     def __cinit__(self):
         self.deadlines = NULL
-        self.deadline_sum = 0
 
     def __dealloc__(self):
         free(self.deadlines)

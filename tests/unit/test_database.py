@@ -239,6 +239,19 @@ def test_a_look_at_all_slots_leaves_what_has_expired(db: Database) -> None:
         db.records(0, 0)
 
 
+def test_times_whose_sum_has_more_than_64_bits_have_an_average(db: Database) -> None:
+    for number in range(7):
+        db.add(b"%d" % number, b"")
+        db.set_expiry(b"%d" % number, 2**62 + number)
+    db.check_invariants()
+    assert db.avg_ttl == 2**62 + 3 - db.now_ms
+    db.set_expiry(b"6", 2**62 + 13)
+    assert db.avg_ttl == 2**62 + 4 - db.now_ms
+    db.delete(b"6")
+    assert db.avg_ttl == 2**62 + 2 - db.now_ms
+    db.check_invariants()
+
+
 # --- One key ---------------------------------------------------------------------------------------------------------
 
 
