@@ -193,6 +193,53 @@ def test_everything_arrives(source: Server, either_target: Server) -> None:
     assert "received" in said.splitlines()[-1]
 
 
+def of_every_encoding(client: redis.Redis) -> dict[str, str]:
+    """Values of every type in every encoding, with expiries of keys and of fields; their encodings."""
+    call = client.execute_command
+    many = range(700)
+    call("SET", "int", 12)
+    call("SET", "embstr", "abc", "EX", 10_000)
+    call("SETBIT", "raw", 4000, 1)
+    call("PFADD", "sparse", *range(20))
+    call("PFADD", "dense", *range(5000))
+    call("HSET", "listpack", "f", "v", "n", 5)
+    call("HSET", "listpackex", "f", "v", "g", "w")
+    call("HSET", "hashtable", *(word for n in many for word in (f"f{n}", n)))
+    call("HSET", "hashtable:expiring", *(word for n in many for word in (f"f{n}", n)))
+    for key in ("listpackex", "hashtable:expiring"):
+        call("HEXPIRE", key, 10_000, "FIELDS", 1, "f" if key == "listpackex" else "f7")
+    call("RPUSH", "listpack:list", "a", 1, "b")
+    call("RPUSH", "quicklist", *("e" * (n % 90) + str(n) for n in range(3000)), "x" * 20_000)
+    call("SADD", "intset", 3, 1, 70_000, 2**40)
+    call("SADD", "listpack:set", "a", "1")
+    call("SADD", "hashtable:set", *(f"m{n}" for n in many))
+    call("ZADD", "listpack:zset", 1, "a", "-inf", "b", 0.1, "c")
+    call("ZADD", "skiplist", *(word for n in many for word in (n / 3, f"m{n}")))
+    call("PEXPIRE", "skiplist", 10_000_000)
+    call("XADD", "stream", "1-1", "f", "v")
+    call("XGROUP", "CREATE", "stream", "g", 0)
+    call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "stream", ">")
+    return {key: call("OBJECT", "ENCODING", key) for key in client.scan_iter()}
+
+
+def test_values_of_every_encoding_arrive_with_the_same_digest(source: Server, either_target: Server) -> None:
+    with client_of(source) as client:
+        encodings = of_every_encoding(client)
+        assert {*encodings.values()} == {
+            "int", "embstr", "raw", "listpack", "listpackex", "hashtable", "quicklist", "intset", "skiplist", "stream",
+        }  # fmt: skip
+        digest = client.execute_command("DEBUG", "DIGEST")
+        times = client.hpexpiretime("listpackex", "f", "g") + client.hpexpiretime("hashtable:expiring", "f7", "f8")
+        run(source, either_target)
+    with client_of(either_target) as client:
+        assert client.execute_command("DEBUG", "DIGEST") == digest
+        assert {key: client.execute_command("OBJECT", "ENCODING", key) for key in encodings} == encodings
+        assert (
+            client.hpexpiretime("listpackex", "f", "g") + client.hpexpiretime("hashtable:expiring", "f7", "f8") == times
+        )
+        assert client.dbsize() == len(encodings)
+
+
 def test_nothing_is_changed_when_something_cannot_be_taken(source: Server, target: Server) -> None:
     with client_of(source) as client:
         client.set("plain", 1)
