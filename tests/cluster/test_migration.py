@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from support.cluster.moves import begin, keys_inside, plain, status
 from support.cluster.nodes import Nodes, join, start_cluster, start_cluster_node
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
@@ -20,27 +21,6 @@ NewNode = Callable[..., Node]
 KINDS = ("streamd", "redis")
 TAG = "{06S}"
 """Of slot 0."""
-
-
-def plain(reply: Any) -> Any:
-    """A reply as Python values."""
-    value = reply.value
-    return [plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-def status(node: Node, task: bytes) -> dict[str, Any]:
-    """What a node says of a task; empty if it knows none."""
-    found = plain(node.call("CLUSTER", "MIGRATION", "STATUS", "ID", task))
-    if not found:
-        return {}
-    flat = found[0]
-    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def begin(target: Node, *ranges: int) -> bytes:
-    task: bytes = target.call("CLUSTER", "MIGRATION", "IMPORT", *map(str, ranges)).value
-    assert len(task) == 40, task
-    return task
 
 
 def begin_in_vain(nodes: Any) -> bytes:
@@ -426,11 +406,6 @@ def begin_slowly(source: Node, target: Node) -> tuple[bytes, list[str]]:
     task = begin(target, 0, 0)
     wait_until(lambda: keys_inside(target) > 0, "keys arrive")
     return task, names
-
-
-def keys_inside(node: Node) -> int:
-    """All keys that a node has in memory, shown or not."""
-    return int(node.info("keyspace").get("db0", "keys=0,").split("=")[1].split(",")[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

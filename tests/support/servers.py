@@ -150,7 +150,10 @@ class Process(subprocess.Popen[bytes]):
 
 
 class Server:
-    """A running server. `stop` ends it; `log_since(mark)` returns its output since `mark`."""
+    """A running server. `stop` ends it; `log_since(mark)` returns its output since `mark`.
+
+    environment  of the process that is started next
+    """
 
     host = "127.0.0.1"
 
@@ -160,7 +163,7 @@ class Server:
         self.folder = folder
         self.log_path = folder / "output.log"
         self._argv = list(argv)
-        self._env = dict(env)
+        self.environment = dict(env)
         self._processes: list[Process] = []
         self._start()
 
@@ -169,7 +172,7 @@ class Server:
             self.process = Process(
                 self._argv,
                 cwd=self.folder,
-                env=self._env,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -17,6 +17,7 @@
  *     write 28 2+      the second write, and all after it, fail with errno 28 (ENOSPC)
  *     write short 4    the fourth write takes half of the bytes
  *     rename kill 2    the process is killed just before its second rename; also fsync, write and unlink
+ *     since 7 0        calls are counted from the first one on that sees this line with a number that it had not before
  *
  * Only calls about files below the root are counted. Linux; everything here is for one process with few files.
  */
@@ -39,7 +40,7 @@
 enum { SHORT = -1, KILL = -2 }; /* what else a rule can say, beside an errno */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static long fsyncs, writes, renames, unlinks;
+static long fsyncs, writes, renames, unlinks, since;
 
 static void take_lock(void) { pthread_mutex_lock(&lock); }
 static void leave_lock(void) { pthread_mutex_unlock(&lock); }
@@ -122,22 +123,29 @@ static char *names_in(const char *path, ino_t inode, size_t *size)
     return text;
 }
 
-/* What the rules say of the n-th call of an operation: 0 nothing, -1 a short write, else an errno; or its end. */
-static int rule_for(const char *operation, long n)
+/* Count a call of an operation, and see what the rules say of it: 0 nothing, -1 a short write, else an errno; or its end. */
+static int rule_for(const char *operation, long *calls)
 {
     const char *path = getenv("FSYNC_SHIM_CONTROL");
     char line[128], name[32], what[32], which[32];
     int found = 0;
     FILE *rules = path ? fopen(path, "re") : NULL;
     while (rules && fgets(line, sizeof line, rules)) {
-        if (sscanf(line, "%31s %31s %31s", name, what, which) != 3 || strcmp(name, operation))
+        if (sscanf(line, "%31s %31s %31s", name, what, which) != 3)
             continue;
-        long from = atol(which);
+        if (!strcmp(name, "since") && atol(what) != since) {
+            since = atol(what);
+            fsyncs = writes = renames = unlinks = 0;
+        }
+        if (strcmp(name, operation))
+            continue;
+        long from = atol(which), n = *calls + 1;
         if (n == from || (n > from && strchr(which, '+')))
             found = !strcmp(what, "short") ? SHORT : !strcmp(what, "kill") ? KILL : atoi(what);
     }
     if (rules)
         fclose(rules);
+    ++*calls;
     if (found == KILL)
         raise(SIGKILL);
     return found;
@@ -151,7 +159,7 @@ static int rule_for_name(const char *operation, const char *name, long *calls)
     if (!absolute(name, path, sizeof path))
         return 0;
     pthread_mutex_lock(&lock);
-    found = rule_for(operation, ++*calls);
+    found = rule_for(operation, calls);
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -167,7 +175,7 @@ static int synced(int fd, const char *function)
     if (!path_of(fd, path, sizeof path) || fstat(fd, &before) != 0)
         return real(fd);
     pthread_mutex_lock(&lock);
-    failure = rule_for("fsync", ++fsyncs);
+    failure = rule_for("fsync", &fsyncs);
     pthread_mutex_unlock(&lock);
     if (failure) {
         errno = failure;
@@ -196,7 +204,7 @@ static int write_rule(int fd)
     if (!path_of(fd, path, sizeof path) || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
         return 0;
     pthread_mutex_lock(&lock);
-    found = rule_for("write", ++writes);
+    found = rule_for("write", &writes);
     pthread_mutex_unlock(&lock);
     return found;
 }
