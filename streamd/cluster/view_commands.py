@@ -126,6 +126,8 @@ HELP = (
     "    The connections to other nodes.",
     "MEET <ip> <port> [<bus-port>]",
     "    Add another node.",
+    "MIGRATION IMPORT <first> <last> [<first> <last> ...] | STATUS [ID <task-id> | ALL] | CANCEL [ID <task-id> | ALL]",
+    "    Move slots to this node, and show or cancel that.",
     "MYID",
     "    The ID of this node.",
     "MYSHARDID",

@@ -14,7 +14,7 @@ __all__ = ["FAMILIES", "load_all", "renamed_table"]
 
 FAMILIES = (
     "clients.connection_commands", "clients.ping_echo", "clients.maintenance_commands", "clients.transaction_commands",
-    "serve.server_commands", "debug.debug_commands", "observe.command_info", "keyspace.commands.keys",
+    "serve.server_commands", "debug.debug_commands", "debug.cluster_commands", "observe.command_info", "keyspace.commands.keys",
     "keyspace.commands.existence", "keyspace.commands.expire_ttl", "keyspace.commands.dump", "keyspace.commands.migrate",
     "caching.tracking_commands",
     "pubsub.subscribe", "pubsub.publish", "observe.slowlog_commands", "observe.hotkeys_commands",

@@ -74,6 +74,7 @@ class ClusterCore:
         else:
             self.state = parse_state(saved, options, self.local, random, now_ms)
         self._skew_ms = 0  # by how much the clock went back while this node ran
+        self.dropped_type = -1  # DEBUG DROP-CLUSTER-PACKET-FILTER: packets of this type are dropped
         self.outbox = Outbox(self.state)
         self._make_parts()
         self._apply_options()
@@ -224,6 +225,8 @@ class ClusterCore:
             self.state.damaged_count += 1
             self.outbox.log(f"Dropping a packet of the cluster bus: {error}", "debug")
             return
+        if type_ == self.dropped_type:
+            return
         self.receiver.receive(link, decoded)
 
     def publish(self, channel: bytes, message: bytes, *, is_sharded: bool) -> None:
@@ -321,6 +324,15 @@ class ClusterCore:
     def save_config(self) -> None:
         """CLUSTER SAVECONFIG."""
         self.state.changed(sync=True)
+
+    def kill_links(self, node_id: bytes, direction: str) -> None:
+        """DEBUG CLUSTERLINK KILL. direction: "to" the node, "from" it, or "all"."""
+        node = self._get(node_id)
+        if direction not in ("to", "from", "all"):
+            raise CommandError(f"ERR Unknown direction {direction}")
+        for link, name in ((node.link, "to"), (node.inbound, "from")):
+            if link is not None and direction in (name, "all"):
+                self.links.close(link)
 
     # --- What replies show -------------------------------------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class SlotMigrations(Capability):
         self._ended: list[Task] = []  # the last one first
         self._given_up: list[Task] = []  # what is left of them has to be removed yet
         self._failed_at = 0.0
+        self.fail_point: tuple[str, str] | None = None  # DEBUG ASM-FAILPOINT: the step of which connection breaks it
         self._peak = 0
         # On a replica, what its primary imports: the notice of each task, and its slots.
         self._announced: dict[bytes, tuple[bytes, list[tuple[int, int]]]] = {}
@@ -123,6 +124,13 @@ class SlotMigrations(Capability):
             raise CommandError("WRONGPASS invalid internal password")
         client.set_authenticated(True, self._user)
         self._nodes[client.id] = b""
+
+    def mark_internal(self, client: Client, is_on: bool) -> None:
+        """DEBUG MARK-INTERNAL-CLIENT: let a client send what only other nodes may."""
+        if is_on:
+            self._nodes.setdefault(client.id, b"")
+        else:
+            self._nodes.pop(client.id, None)
 
     def is_node(self, client: Client) -> bool:
         return client.id in self._nodes
@@ -180,6 +188,7 @@ class SlotMigrations(Capability):
         task = Task(
             task_id, merge_ranges(ranges), source.id, state.myself.id, is_import=True, now_ms=self._cluster.now_ms
         )
+        task.reached = self._look_at_fail_point
         self._current = task
         log.info("Import task %s created: src=%s, dest=%s, slots=%s", task.id.decode(), source.id.decode(),
                  task.dest.decode(), ranges_text(task.ranges))  # fmt: skip
@@ -267,6 +276,7 @@ class SlotMigrations(Capability):
         if self.trimming.is_running or self._host.dispatcher.pause:
             raise CommandError("NOTREADY the slots cannot be handed over now")
         task = Task(task_id, merge_ranges(ranges), state.myself.id, dest, is_import=False, now_ms=self._cluster.now_ms)
+        task.reached = self._look_at_fail_point
         self._ended = [each for each in self._ended if each.id != task_id]
         self._current = task
         self._handover = Handover(self._host, task, client, lambda text: self._fail(task, task.explain(text)))
@@ -296,6 +306,17 @@ class SlotMigrations(Capability):
         handover = self._handover
         if handover is not None and client in (handover.main, handover.channel):
             self._fail(handover.task, handover.task.explain(f"The target has failed: {reason}"))
+
+    def _look_at_fail_point(self, channel: str, state: str) -> None:
+        """A task has begun a step: break the connection if it is the one of the fail point."""
+        if (channel, state) == self.fail_point:
+            log.info("Fail point active: channel=%s, state=%s", channel, state)
+            self._host.loop.call_soon(self._break, channel.endswith("main-channel"))
+
+    def _break(self, is_main: bool) -> None:
+        part = self._import or self._handover
+        if part is not None:
+            part.break_off(is_main)
 
     # --- The end of a task -----------------------------------------------------------------------------------------------------
 

@@ -234,6 +234,12 @@ class Handover:
             self.channel.reply.raw(b"\n")
             self.channel.send_later()
 
+    def break_off(self, is_main: bool) -> None:
+        """Close one of the connections, as if the other node had."""
+        client = self.main if is_main else self.channel
+        if client is not None:
+            client.close()
+
     def close(self) -> None:
         """The task has ended: let writes go on, and drop both connections."""
         if self._timer is not None:

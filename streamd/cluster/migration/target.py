@@ -91,6 +91,11 @@ class Import:
         for connection in self._connections:
             connection.close()
 
+    def break_off(self, is_main: bool) -> None:
+        """Close one of the connections, as if the other node had."""
+        for connection in self._connections[:1] if is_main else self._connections[1:]:
+            connection.transport.abort()
+
     async def _run(self) -> None:
         try:
             await self._import()

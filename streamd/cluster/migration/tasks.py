@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Task", "merge_ranges", "parse_ranges_text", "ranges_text"]
+__all__ = ["CHANNELS", "STATES", "Task", "merge_ranges", "parse_ranges_text", "ranges_text"]
 
 NOT_ENDED = -1
+CHANNELS = ("import-main-channel", "import-rdb-channel", "migrate-main-channel", "migrate-rdb-channel")
+STATES = (
+    "none", "connecting", "auth-reply", "canceled", "failed", "completed", "send-handshake", "handshake-reply", "send-syncslots",
+    "syncslots-reply", "init-rdbchannel", "accumulate-buffer", "ready-to-stream", "streaming-buffer", "wait-stream-eof",
+    "takeover", "wait-rdbchannel", "wait-bgsave-start", "send-bulk-and-stream", "send-stream", "handoff-prep", "handoff",
+    "stream-eof", "rdbchannel-request", "rdbchannel-reply", "rdbchannel-transfer",
+)  # fmt: skip
 
 
 class Task:
@@ -17,6 +24,7 @@ class Task:
     source       ID of the node that has the slots; `dest`: of the one that gets them
     is_import    whether this node gets them
     state        the last step that was begun, in Redis's words; `channel_state`: of the connection for the snapshot
+    reached      called when a step is begun, with the name of its connection (CHANNELS) and the step
     last_error   why the last attempt failed
     retries      attempts after the first one
     pause_ms     how long writes had to wait for the hand-over
@@ -29,13 +37,32 @@ class Task:
         self.ranges = ranges
         self.source, self.dest = source, dest
         self.is_import = is_import
-        self.state = "none"
-        self.channel_state = "none"
+        self.reached: Callable[[str, str], object] = lambda channel, state: None
+        self._state = "none"
+        self._channel_state = "none"
         self.last_error = ""
         self.retries = 0
         self.created_ms = self.started_ms = now_ms
         self.ended_ms = NOT_ENDED
         self.pause_ms = 0
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self._state = state
+        self.reached(f"{self.operation}-main-channel", state)
+
+    @property
+    def channel_state(self) -> str:
+        return self._channel_state
+
+    @channel_state.setter
+    def channel_state(self, state: str) -> None:
+        self._channel_state = state
+        self.reached(f"{self.operation}-rdb-channel", state)
 
     @property
     def operation(self) -> str:

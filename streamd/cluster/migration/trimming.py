@@ -24,6 +24,8 @@ class Trimming:
     slots       those whose keys are being deleted
     keys, done  how many keys they had, and how many of them were deleted
     started, completed  how often slots were trimmed
+    is_off      DEBUG ASM-TRIM-METHOD none: the keys stay, hidden
+    delay_s     DEBUG ASM-TRIM-METHOD active: how long to wait after each key; less than 0: do not go on
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Trimming:
         self._is_held = is_held
         self._ended = ended
         self._handle: asyncio.Handle | None = None
+        self.is_off, self.delay_s = False, 0.0
         self.slots: list[int] = []
         self.keys = self.done = self.started = self.completed = 0
 
@@ -55,7 +58,7 @@ class Trimming:
         if not self.is_running:
             self.keys = self.done = 0
         self.keys += count
-        self.slots += found
+        self.slots += [] if self.is_off else found
         if self._handle is None:
             self._handle = self._loop.call_soon(self._go_on)
         return count
@@ -83,13 +86,16 @@ class Trimming:
     def _go_on(self) -> None:
         self._handle = None
         until = time.monotonic() + SLICE_S
-        while self.slots and not self._is_held() and time.monotonic() < until:
+        most = max(1, int(SLICE_S / self.delay_s)) if self.delay_s > 0 else KEYS_BETWEEN_LOOKS
+        while self.slots and self.delay_s >= 0 and not self._is_held() and time.monotonic() < until:
             slot = self.slots[-1]
-            self._delete(slot, KEYS_BETWEEN_LOOKS)
+            self._delete(slot, most)
             if not self._db.count_in_slot(slot):
                 self.slots.pop()
+            if self.delay_s:
+                break
         if self.slots:
-            self._handle = self._loop.call_later(SLICE_S, self._go_on)
+            self._handle = self._loop.call_later(max(self.delay_s, SLICE_S), self._go_on)
         else:
             self.completed = self.started
             self._ended()
