@@ -1,6 +1,6 @@
 """What the bus of a cluster costs a node, by the number of nodes: gossip, and messages of PUBLISH.
 
-    python -m benchmarks.cluster [--nodes 10,100,1000] [--seconds 60] [--timeout 15000] [--seed 1]
+    python -m benchmarks.cluster [--nodes 10,100,1000] [--seconds 60] [--timeout 15000] [--seed 1] [--real N]
 
 One core (streamd.cluster.bus) runs in virtual time among peers that are played: each answers its PING at once, and sends it one as often as
 it is sent one, all with a tenth of the nodes as gossip. Half of the nodes are primaries with slots, each has a replica; nothing fails. The
@@ -15,7 +15,8 @@ from random import Random
 
 import click
 
-from benchmarks.servers import describe_machine
+from benchmarks.servers import describe_machine, find_servers
+from benchmarks.shards import NODE_TIMEOUT_MS, members
 from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.nodes import Node
@@ -130,13 +131,36 @@ def describe(count: int) -> bytes:
     return "\n".join([*lines, f"vars currentEpoch {primaries} lastVoteEpoch 0\n"]).encode()
 
 
+def measure_real(name: str, count: int, seconds: float) -> tuple[float, float]:
+    """Of a node among idle ones: packets sent per second, and CPU ms per second; the means of all."""
+
+    def look() -> tuple[int, float]:
+        lines = [line for each in made for line in each.node.ask("CLUSTER", "INFO").decode().split("\r\n")]
+        sent = sum(int(line.split(":")[1]) for line in lines if line.startswith("cluster_stats_messages_sent:"))
+        return sent, sum(each.server.cpu_s() for each in made)
+
+    with members(name, count) as made:
+        time.sleep(NODE_TIMEOUT_MS / 1000)  # until PINGs are spread
+        before = look()
+        time.sleep(seconds)
+        packets, cpu_s = (now - then for now, then in zip(look(), before, strict=True))
+    return packets / count / seconds, cpu_s * 1000 / count / seconds
+
+
 @click.command()
 @click.option("--nodes", default="10,100,1000", show_default=True, help="Numbers of nodes.")
 @click.option("--seconds", default=60.0, show_default=True, help="Virtual seconds to measure.")
 @click.option("--timeout", default=15000, show_default=True, help="cluster-node-timeout in ms.")
 @click.option("--seed", default=1, show_default=True, help="Seed.")
-def main(nodes: str, seconds: float, timeout: int, seed: int) -> None:
+@click.option("--real", default=0, help="Measure gossip of so many primaries as processes instead, beside Redis.")
+def main(nodes: str, seconds: float, timeout: int, seed: int, real: int) -> None:
     """Measure what gossip and messages cost a node of a cluster."""
+    if real:
+        click.echo(f"{'':>8} {'nodes':>6} {'packets/s':>10} {'CPU ms/s':>9}")
+        for name in find_servers(("streamd", "redis"))[0]:
+            packets, cpu_ms = measure_real(name, real, seconds)
+            click.echo(f"{name:>8} {real:6} {packets:10.1f} {cpu_ms:9.2f}")
+        return
     click.echo(describe_machine(cluster_node_timeout=timeout, seed=seed))
     click.echo(f"{'nodes':>6} {'packets/s':>10} {'KiB/s':>8} {'bytes/packet':>13} {'CPU ms/s':>9}")
     crowds = []

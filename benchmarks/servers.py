@@ -41,6 +41,8 @@ SERVER_CPU = 0
 LOAD_CPU = 1
 START_DEADLINE_S = 60
 ATTEMPTS = 3
+MOST_WITH_BUS = 55_535
+"""The greatest port of a node of a cluster, whose bus listens 10,000 above."""
 """How often a server is started that ends instead of being ready: other programs take ports too."""
 END_DEADLINE_S = 30
 """How long a server may take to end before it is killed."""
@@ -177,9 +179,11 @@ def start_server(name: str, *arguments: str, cpu: int = SERVER_CPU) -> Iterator[
 def spawn(name: str, command: Sequence[str], options: Sequence[str]) -> tuple[Server, subprocess.Popen[bytes]]:
     """Start a server and wait until it is ready; on another port when somebody was faster to take the first one."""
     for left in range(ATTEMPTS - 1, -1, -1):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = MOST_WITH_BUS + 1
+        while port > MOST_WITH_BUS:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
         process = subprocess.Popen([*command, "--port", str(port), *options], stdout=subprocess.DEVNULL, cwd=ROOT)
         server = Server(name, process.pid, port)
         try:
