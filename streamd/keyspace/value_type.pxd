@@ -16,7 +16,7 @@ cdef class ValueType:
     cdef readonly type value_class        # what its values are: instances of this class and of no class below it
     cdef readonly bint frees_slowly       # a large value is passed to LazyFree: it has free_effort() and detach()
     cdef readonly bint closes             # small values can be closed: it has `close` and `open`
-    cdef readonly bint saves_closed       # ... and are saved as they are: it has `save_closed`
+    cdef readonly bint saves_closed       # ... and are saved as they are: it has `save_closed` and `rewrite_closed`
     cdef readonly bint is_timed           # its values are TimedValues: they may be due at a time of their own
     cdef readonly str sizes_name          # in INFO keysizes, of the counts of values by size; None: not counted
     cdef readonly tuple rdb_types         # type bytes of an RDB stream that `loader` reads
@@ -27,6 +27,7 @@ cdef class ValueType:
     cdef void *close(self, object value, unsigned char *form) noexcept
     cdef object open(self, void *block, int form)
     cdef int save_closed(self, object writer, const void *block) except -1
+    cdef int rewrite_closed(self, object writer, bytes key, const void *block) except -1
     cdef Py_ssize_t weigh(self, object value, int *size_class) except -1
     cpdef Py_ssize_t weight(self, object value) except -1
     cpdef Py_ssize_t size(self, object value) except? NO_SIZE

@@ -91,6 +91,10 @@ cdef class ValueType:
         """
         raise NotImplementedError
 
+    cdef int rewrite_closed(self, object writer, bytes key, const void *block) except -1:
+        """As rewrite, of the block of a closed value, for the same types."""
+        raise NotImplementedError
+
     # --- In a database ---------------------------------------------------------------------------------------------
 
     cpdef bytes encoding(self, bytes key, object value, int hint):

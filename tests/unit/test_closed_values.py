@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import io
+import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from support.commands.handler import make_context, run
 from support.files.rdb import load, save
 
 from streamd.heap import allocated
+from streamd.persistence.aof.command_writer import CommandWriter
 from streamd.serve.families import load_all
 
 load_all()
@@ -142,3 +147,44 @@ def test_lists_that_have_become_short_are_closed() -> None:
     assert sys.getallocatedblocks() - before < KEYS * 1.5
     assert run(ctx, "LRANGE", "l1", "0", "-1") == [b"a"]
     ctx.db.check_invariants()
+
+
+def rewritten(ctx: Any) -> bytes:
+    """The keys as commands."""
+    sink = io.BytesIO()
+    CommandWriter(sink).write([ctx.db])
+    return sink.getvalue()
+
+
+def test_closed_lists_are_rewritten_as_open_ones_are() -> None:
+    ctx = make_context()
+    names = [f"k{number}" for number in range(KEYS)]
+    for number, name in enumerate(names):
+        run(ctx, "RPUSH", name, *(f"{'x' * (at % 3)}{at}" for at in range((1, 63, 64, 65, 128, 200)[number % 6])))
+    closed = rewritten(ctx)
+    held = [ctx.db.find(name.encode()) for name in names]
+    assert rewritten(ctx) == closed
+    assert len(held) == KEYS
+
+
+def private_bytes() -> int:
+    """Bytes of this process's memory that it shares with no other."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return sum(1024 * int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_child_that_rewrites_closed_lists_gets_no_copy_of_them() -> None:
+    ctx = make_context()
+    for number in range(10 * KEYS):
+        run(ctx, "RPUSH", f"k{number}", *(["x" * 42] * 10))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            before = private_bytes()
+            CommandWriter(SimpleNamespace(write=len)).write([ctx.db])
+            status = int(private_bytes() - before > 10 * KEYS * 450 // 2)
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

@@ -17,8 +17,8 @@ from libc.stdlib cimport free
 
 from streamd.keyspace.database cimport Database
 from streamd.keyspace.deadlines cimport expiry_of
-from streamd.keyspace.key_record cimport KeyRecord, key_of, value_of
-from streamd.keyspace.value_type cimport type_at
+from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, key_of, value_of
+from streamd.keyspace.value_type cimport ValueType, type_at
 from streamd.numbers cimport INT64_ROOM, put_int64, put_uint64
 from streamd.protocol.request_bytes cimport (
     buffer_put, buffer_put_bulk, buffer_put_command, buffer_put_count,
@@ -114,7 +114,11 @@ cdef class CommandWriter:
 
     cdef int put_key(self, Database db, KeyRecord record) except -1:
         cdef bytes key = key_of(record)
-        type_at(record.type_number).rewrite(self, key, value_of(record))
+        cdef ValueType type = type_at(record.type_number)
+        if record.state >= RECORD_CLOSED and type.saves_closed:
+            type.rewrite_closed(self, key, record.held)
+        else:
+            type.rewrite(self, key, value_of(record))
         if record.deadline_at >= 0:
             self.begin(3)
             self.word(b"PEXPIREAT")

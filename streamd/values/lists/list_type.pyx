@@ -4,7 +4,8 @@
 cimport cython
 from libc.stdint cimport uint8_t, uint64_t
 
-from streamd.engine.listpack cimport LpValue
+from streamd.engine.listpack cimport LpValue, lp_get
+from streamd.engine.listpack_edit cimport lp_count, lp_first
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, size_class
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.codes cimport (
@@ -101,22 +102,23 @@ cdef class ListType(ValueType):
         cdef List whole = <List?>value
         cdef Cursor cursor
         cdef LpValue element
-        cdef uint64_t left = whole.length
-        cdef uint64_t i = 0
+        cdef uint64_t left
         whole.seek(0, &cursor)
-        while left:
-            if i % WORDS_PER_COMMAND == 0:
-                commands.begin(2 + <unsigned int>min(left, WORDS_PER_COMMAND))
-                commands.word(b"RPUSH")
-                commands.word(key)
+        for left in range(whole.length, 0, -1):
             read_element(cursor.node, cursor.at, &element)
-            if element.data is NULL:
-                commands.signed_word(element.number)
-            else:
-                buffer_put_bulk(&commands.held, <const char *>element.data, <Py_ssize_t>element.length)
-            i += 1
-            left -= 1
+            put_element(commands, key, &element, whole.length, left)
             cursor_next(whole, &cursor)
+        return 0
+
+    cdef int rewrite_closed(self, object writer, bytes key, const void *block) except -1:
+        cdef CommandWriter commands = <CommandWriter?>writer
+        cdef const uint8_t *p = lp_first(<const uint8_t *>block)
+        cdef uint64_t length = lp_count(<const uint8_t *>block)
+        cdef LpValue element
+        cdef uint64_t left
+        for left in range(length, 0, -1):
+            p = lp_get(p, &element)
+            put_element(commands, key, &element, length, left)
         return 0
 
     cpdef bytes digest(self, object value, bytes digest):
@@ -131,3 +133,16 @@ cdef class ListType(ValueType):
                 if not cursor_next(whole, &cursor):
                     break
         return digest
+
+
+cdef int put_element(
+    CommandWriter commands, bytes key, const LpValue *element, uint64_t length, uint64_t left
+) except -1:
+    """Write an element of a list, `left` from its end, at which a command may begin."""
+    if (length - left) % WORDS_PER_COMMAND == 0:
+        commands.begin(2 + <unsigned int>min(left, WORDS_PER_COMMAND))
+        commands.word(b"RPUSH")
+        commands.word(key)
+    if element.data is NULL:
+        return commands.signed_word(element.number)
+    return buffer_put_bulk(&commands.held, <const char *>element.data, <Py_ssize_t>element.length)
