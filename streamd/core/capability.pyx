@@ -32,7 +32,7 @@ cdef class Capability:
     info          fields of INFO by section: (core.info.Field, ...); observe/info.py has their order
     refusal_rank  which refusal wins when several capabilities would refuse a request: the smallest rank
     observer_rank  the order in which observers of changed keys are called
-    rests         `cron` is not called before `Host.wake`: while nothing is used that needs it, a server sleeps the better
+    rests         `cron` is not called before `Host.wake`: until something is used that needs it
     """
 
     info = {}
