@@ -170,6 +170,7 @@ def delete(
             hook("recovered")
             work.rewriting = done.add
             delete_archived(work, wanted, report, done)
+            work.refresh()
             # A server that reads the archive itself forgets what it has read ahead when this number changes (tiered).
             lock.guarded([("INCR", token_key(stream))])
             if not archive_only:

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from random import SystemRandom
+from random import Random
 from typing import Any
 
 import streamd.cluster.settings  # noqa: F401  (declares them)
@@ -108,7 +108,8 @@ class Cluster(Capability):
         self.view_changed: Callable[[], object] = lambda: None
         self.slots_to_delete: Callable[[list[int]], list[int]] = list
         self.hand_over_begins: Callable[[], object] = lambda: None
-        self._timer: asyncio.TimerHandle | None = None
+        self._cancel_tick: Callable[[], object] = lambda: None
+        self._ticked_at = 0.0
         self._handing_over: asyncio.Task[None] | None = None
         self._due_file: actions.Save | None = None  # to be written at the end of this turn
         self._due_packets: list[actions.Send] = []  # to be sent after that
@@ -178,7 +179,7 @@ class Cluster(Capability):
             return
         saved = self._file.open()
         try:
-            self.core = ClusterCore(self._options(), SystemRandom(), self.now_ms, saved=saved)
+            self.core = ClusterCore(self._options(), Random(), self.now_ms, saved=saved)
         except StreamdError as error:
             raise StartError(f"Unrecoverable error: {error}") from error
         found = "No cluster configuration found" if saved is None else "Node configuration loaded"
@@ -215,8 +216,7 @@ class Cluster(Capability):
     def close(self) -> None:
         if not self.is_on:
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_tick()
         if self._handing_over is not None:
             self._handing_over.cancel()
         self.before_replies()
@@ -304,10 +304,16 @@ class Cluster(Capability):
         """The end of a turn: nodes.conf comes before the replies and the packets of this turn."""
         self.skips_turns = True
         file, self._due_file = self._due_file, None
-        if file is not None and not self._save(file):
+        if file is not None:
+            packets = self._due_packets.copy()
             self._due_packets.clear()
-        elif self._due_packets:
+            if not self._save(file):  # the server has ended, and has sent what was due
+                return 0
+            self._due_packets[:0] = packets
+        if self._due_packets and self._host.dispatcher.has_replies:
             self._host.loop.call_soon(self._send_packets)
+        else:
+            self._send_packets()
         return 0
 
     def _send_packets(self) -> None:
@@ -330,10 +336,16 @@ class Cluster(Capability):
         self.view_changed()
 
     def _tick(self) -> None:
-        self._timer = self._host.loop.call_later(TICK_S, self._tick)
+        # The cron does it, so that the server wakes once for both; a timer where there is none, or a slow one.
+        self._cancel_tick()
+        self._cancel_tick = self._host.call_later(1.5 * TICK_S, self._tick)
+        self._ticked_at = time.monotonic()
         if not self._host.is_cron_paused:
-            with self.input() as core:
-                core.tick(self.now_ms)
+            self._host.dispatcher.run_turn(self._tick_core)
+
+    def _tick_core(self) -> None:
+        with self.input() as core:
+            core.tick(self.now_ms)
 
     def link_accepted(self, peer_ip: str, local_ip: str) -> int:
         with self.input() as core:
@@ -348,6 +360,9 @@ class Cluster(Capability):
             core.link_closed(link, self.now_ms)
 
     def received(self, link: int, data: bytes) -> None:
+        self._host.dispatcher.run_turn(self._receive, link, data)
+
+    def _receive(self, link: int, data: bytes) -> None:
         with self.input() as core:
             core.receive(link, data, self.now_ms)
 
@@ -450,9 +465,9 @@ class Cluster(Capability):
         return node_metrics(self.core.state) if self.is_on else ()
 
     def cron(self, now_ms: int) -> None:
-        """Redirect clients that wait for keys of slots that are no longer served here."""
-        if not self.is_on:
-            return
+        """Tick; redirect clients that wait for keys of slots that are no longer served here."""
+        if time.monotonic() - self._ticked_at > TICK_S / 2:
+            self._tick()
         self._file.free_replaced()
         if not self._must_look_at_waits:
             return

@@ -102,6 +102,10 @@ class Host:
         """As `get`, but None if there is none."""
         return self._parts.get(kind)
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], object]:
+        """As the loop's, and without a turn of the loop if it is one of our own; returns what cancels it."""
+        return self.loop.call_later(seconds, callback).cancel
+
     def wake(self, capability: Capability) -> None:
         """From now on, call the `cron` of a capability that has rested. Async-signal-safe, as far as Python is."""
         if capability.rests:

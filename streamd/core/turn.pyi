@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 
 from typing_extensions import disjoint_base
 
@@ -11,3 +12,6 @@ class Turn(OutputLimits):
     effects: Effects
     turns: int
     turns_us: int
+    @property
+    def has_replies(self) -> bool: ...
+    def run_turn(self, call: Callable[..., object], *args: object) -> None: ...

@@ -58,6 +58,19 @@ cdef class Turn(OutputLimits):
             self.end = END_IDLE
         return 0
 
+    def run_turn(self, call, *args):
+        """Call something whose turn ends as soon as it returns, without another one of the loop."""
+        self.events_begin()
+        try:
+            call(*args)
+        finally:
+            self.events_end()
+
+    @property
+    def has_replies(self):
+        """Whether the end of this turn sends something to clients."""
+        return bool(self.writers)
+
     cpdef int ask_before_replies(self) except -1:
         """Request that `before_replies` of capabilities is called in this turn."""
         self.is_asked = True

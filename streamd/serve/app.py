@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamd.absent.absent_fields import AbsentFields
@@ -106,7 +107,7 @@ class Server(Host):
         self.is_embedded = is_embedded
         self.cron_loops = 0
         self._any_port = any_port
-        self._cron_handle: asyncio.TimerHandle | None = None
+        self._cancel_cron: Callable[[], object] = lambda: None
         self._stopped: asyncio.Event
 
     async def start(self) -> None:
@@ -177,10 +178,7 @@ class Server(Host):
 
     def _stop(self) -> None:
         """Stop listening and working; unsent replies are still sent to clients."""
-        if self._cron_handle is not None:
-            self._cron_handle.cancel()
-        if isinstance(self.loop, ServerLoop):
-            self.loop.events.cancel(self._cron)
+        self._cancel_cron()
         self.get(Shutdown).is_done = True
         self.get(Listeners).close()
         for capability in self.capabilities:
@@ -192,11 +190,14 @@ class Server(Host):
             self.trash.close()
         self._stopped.set()
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], object]:
+        if not isinstance(self.loop, ServerLoop):
+            return super().call_later(seconds, callback)
+        self.loop.events.call_later(seconds, callback)
+        return partial(self.loop.events.cancel, callback)
+
     def _plan_cron(self) -> None:
-        if isinstance(self.loop, ServerLoop):
-            self.loop.events.call_later(1 / self.config.hz, self._cron)
-        else:
-            self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
+        self._cancel_cron = self.call_later(1 / self.config.hz, self._cron)
 
     def _cron(self) -> None:
         """The work done `hz` times a second, a bounded amount each time."""

@@ -311,12 +311,15 @@ class SlotMigrations(Capability):
         """A task has begun a step: break the connection if it is the one of the fail point."""
         if (channel, state) == self.fail_point:
             log.info("Fail point active: channel=%s, state=%s", channel, state)
-            self._host.loop.call_soon(self._break, channel.endswith("main-channel"))
+            is_main = channel.endswith("main-channel")
+            if self._import is not None:
+                self._import.break_off(is_main)  # at once: all that the step waits for may have arrived
+            else:
+                self._host.loop.call_soon(self._break, is_main)
 
     def _break(self, is_main: bool) -> None:
-        part = self._import or self._handover
-        if part is not None:
-            part.break_off(is_main)
+        if self._handover is not None:
+            self._handover.break_off(is_main)
 
     # --- The end of a task -----------------------------------------------------------------------------------------------------
 

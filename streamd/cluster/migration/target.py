@@ -95,6 +95,7 @@ class Import:
         """Close one of the connections, as if the other node had."""
         for connection in self._connections[:1] if is_main else self._connections[1:]:
             connection.transport.abort()
+            connection.take()
 
     async def _run(self) -> None:
         try:

@@ -197,6 +197,8 @@ class _End(asyncio.Protocol):
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
         self.other: _End | None = None
+        self._early = b""
+        """Read before there was another side: CPython 3.11.2 does not honour a pause that is set when a connection is made."""
         self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -206,8 +208,10 @@ class _End(asyncio.Protocol):
         self._connection.begin(self)
 
     def data_received(self, data: bytes) -> None:
-        assert self.other is not None
-        self.other.transport.write(data)
+        if self.other is None:
+            self._early += data
+        else:
+            self.other.transport.write(data)
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -220,6 +224,9 @@ class _End(asyncio.Protocol):
     def choose(self) -> None:
         """Read, or do not, depending on the cuts and on whether the other side takes more."""
         assert self.other is not None
+        if self._early and not self._connection.is_held:
+            self.other.transport.write(self._early)
+            self._early = b""
         if self._connection.is_held or self.other._is_full:
             self.transport.pause_reading()
         elif not self.transport.is_closing():
