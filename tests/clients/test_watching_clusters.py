@@ -197,8 +197,8 @@ def test_a_replica_that_dies_and_one_without_its_primary_are_found(
     eventually(lambda: all(ask(cluster, at, "ROLE")[3] == "connected" for at in (2, 3)))
     places = [f"127.0.0.1:{node.port}" for node in cluster.nodes]
     cluster.nodes[2].kill()
-    (finding,) = of_kinds(examine(cluster), "node-down")
-    assert (finding.severity, finding.subject) == ("warning", f"replica {places[2]}")
+    expected = [("warning", f"replica {places[2]}")]
+    eventually(lambda: [(each.severity, each.subject) for each in of_kinds(examine(cluster), "node-down")] == expected)
     cluster.nodes[1].kill()
     eventually(lambda: of_kinds(examine(cluster), "replication-lag"))
     (finding,) = of_kinds(examine(cluster), "replication-lag")
