@@ -212,11 +212,11 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
 
     def step(self, scan: Scan, count: int) -> None:
         cursor, records = self.databases[scan.database].scan(scan.cursor, count)
-        assert len(records) <= count
         assert cursor < scan.cursor or scan.cursor == 0, "a scan ends"
         names = {record.key for record in records}
         assert len(names) == len(records)
         assert names <= set(self.live(scan.database))
+        assert not names & scan.returned & scan.promised, "none of them is returned twice"
         scan.returned |= names
         scan.cursor = cursor
         if cursor == 0:
