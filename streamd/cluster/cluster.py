@@ -6,7 +6,8 @@ The core (`bus.core.ClusterCore`) knows the cluster and decides; this capability
 
 After each input `settle` carries out the actions of the core in order. Only nodes.conf and packets wait for the end of the turn
 of the event loop: the file is written once, then replies are sent, then packets, so that nothing leaves that promises more than
-the file, and a client does not wait for what a packet makes another node of this machine do. Without `cluster-enabled` there is no core, and nothing here has any effect.
+the file, and a client does not wait for what a packet makes another node of this machine do. Without `cluster-enabled` there is no
+core, and nothing here has any effect.
 """
 
 from __future__ import annotations
@@ -307,7 +308,7 @@ class Cluster(Capability):
         if file is not None:
             packets = self._due_packets.copy()
             self._due_packets.clear()
-            if not self._save(file):  # the server has ended, and has sent what was due
+            if not self._save(file):  # the server has ended; what depends on the file is never sent
                 return 0
             self._due_packets[:0] = packets
         if self._due_packets and self._host.dispatcher.has_replies:
@@ -336,7 +337,7 @@ class Cluster(Capability):
         self.view_changed()
 
     def _tick(self) -> None:
-        # The cron does it, so that the server wakes once for both; a timer where there is none, or a slow one.
+        # The cron calls this, so that the server wakes once for both. The timer fires while there is no cron, or only a slow one.
         self._cancel_tick()
         self._cancel_tick = self._host.call_later(1.5 * TICK_S, self._tick)
         self._ticked_at = time.monotonic()

@@ -107,7 +107,7 @@ class Host:
         return self.loop.call_later(seconds, callback).cancel
 
     def wake(self, capability: Capability) -> None:
-        """From now on, call the `cron` of a capability that has rested. Async-signal-safe, as far as Python is."""
+        """From now on, call the `cron` of a capability that has rested. May be called by a signal handler."""
         if capability.rests:
             capability.rests = False
             self._list_cron_steps()

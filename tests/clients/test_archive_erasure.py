@@ -3,7 +3,7 @@
 files of the archive, of its tables, of a merge    test_typed_tables.py, test_archive_background_merge.py
 the cache of each process that reads for the server; pending entries of a group    here
 earlier snapshots and versions of open tables      here
-the server's own files, once they are written anew here
+the server's own files, once they are rewritten   here
 """
 
 from __future__ import annotations
