@@ -81,8 +81,13 @@ def test_a_promoted_server_does_not_take_old_news_for_new(new_node: NewNode) -> 
         assert two.call("SET", "k", "1").value == b"OK"
 
 
-def test_writes_are_refused_without_sentinels_where_that_is_wanted(new_node: NewNode) -> None:
-    node = new_node("streamd", refuse_without_sentinels="300")
+@pytest.mark.parametrize("is_changed_later", [False, True])
+def test_writes_are_refused_without_sentinels_where_that_is_wanted(is_changed_later: bool, new_node: NewNode) -> None:
+    if is_changed_later:
+        node = new_node("streamd")
+        node.must("CONFIG", "SET", "refuse-without-sentinels", "300")
+    else:
+        node = new_node("streamd", refuse_without_sentinels="300")
     assert node.call("SET", "k", "1").value == b"OK"
     with node.connect() as sentinel:
         say_hello(sentinel, node.port, 1)
