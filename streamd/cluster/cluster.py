@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -80,12 +79,28 @@ class BusPort:
         return int(self._config.tcp_backlog)
 
 
+class Input:
+    """`with` it: the core is up to date for an input, and its actions are carried out afterwards."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __enter__(self) -> ClusterCore:
+        self._cluster.update_local()
+        return self._cluster.core
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self._cluster.settle()
+
+
 class Cluster(Capability):
     """
     is_on     cluster-enabled
     core      the knowledge and the decisions of the node; only while `is_on`
     topology  the same as clients see it
     links     the connections of the bus
+    input     around each input of the core
     view_changed     called when the slots of this node, or its role, may have changed
     slots_to_delete  given the slots that this node has lost, those whose keys are to be deleted now
     hand_over_begins  called when a replica asks to take over
@@ -115,6 +130,7 @@ class Cluster(Capability):
         self._due_file: actions.Save | None = None  # to be written at the end of this turn
         self._due_packets: list[actions.Send] = []  # to be sent after that
         self.skips_turns = True
+        self.input = Input(self)
         if self.is_on:
             self._take_over()
 
@@ -141,7 +157,6 @@ class Cluster(Capability):
         self._clock_ms = time.time() * 1000 - time.monotonic() * 1000
         self._is_settling = False
         self._must_look_at_waits = False
-        self._view: tuple[object, ...] = ()
         host.get(HotKeys).own_slots = lambda: list(ranges_of(self.core.state.myself.slots))
         self.links = BusLinks(host.loop, self)
         self.links.may_accept = lambda: not (self._host.is_loading and self.core.state.myself.is_primary)
@@ -188,6 +203,7 @@ class Cluster(Capability):
         self.topology = Topology(self._config, self.core)
         self._announcing = Announcing(self._host.get(Maintenance), self.topology, self.core.state)
         self._routing.begin(self.topology)
+        self._db.shown = self.topology.shown
         self._host.get(Hub).relay = self._publish
         myself = self.core.state.myself
         if myself.is_replica:
@@ -209,7 +225,7 @@ class Cluster(Capability):
         """The data is loaded: begin to work. Raises StartError when it contradicts nodes.conf."""
         if not self.is_on:
             return
-        with self.input():
+        with self.input:
             if self.core.state.myself.is_primary:
                 self.core.claim_loaded_slots(self._db.used_slots())
         self._tick()
@@ -237,7 +253,7 @@ class Cluster(Capability):
         self.links.source_address = config.bind_source_addr
         if config.tls_cluster:
             self.links.make_tls = self._following.make_tls
-        with self.input():
+        with self.input:
             self.core.configure(self._options(), self.now_ms)
 
     def use_tls(self, context: Any) -> None:
@@ -271,9 +287,8 @@ class Cluster(Capability):
         """Unix time in ms that never goes back."""
         return int(self._clock_ms + time.monotonic() * 1000)
 
-    @contextmanager
-    def input(self) -> Iterator[ClusterCore]:
-        """The core, up to date for an input; its actions are carried out afterwards."""
+    def update_local(self) -> None:
+        """Bring what the core knows of the data up to date."""
         local, following, config = self.core.local, self._following, self._config
         local.offset = self._replication.offset
         local.is_link_up = following.is_link_up
@@ -281,8 +296,6 @@ class Cluster(Capability):
         local.silence_ms = self.now_ms if heard_at is None else int((time.monotonic() - heard_at) * 1000)
         local.key_count = len(self._db)
         local.is_durable = config.min_replicas_durable > 0 or (config.appendonly and config.appendfsync == "always")
-        yield self.core
-        self.settle()
 
     def settle(self) -> None:
         """Carry out the actions of the core."""
@@ -327,12 +340,9 @@ class Cluster(Capability):
 
     def _refresh(self) -> None:
         """Notify the router and the database when the slots, or the state of the cluster, have changed."""
-        view = self.topology.view()
-        if view == self._view:
+        if not self.topology.update():
             return
-        self._view = view
-        self._routing.take_states(self.topology.slot_states(), self.core.state.is_ok)
-        self._db.shown = self.topology.shown_slots()
+        self._routing.take_states(self.topology.states, self.core.state.is_ok)
         self._must_look_at_waits = True
         self.view_changed()
 
@@ -345,39 +355,37 @@ class Cluster(Capability):
             self._host.dispatcher.run_turn(self._tick_core)
 
     def _tick_core(self) -> None:
-        with self.input() as core:
+        with self.input as core:
             core.tick(self.now_ms)
 
     def link_accepted(self, peer_ip: str, local_ip: str) -> int:
-        with self.input() as core:
+        with self.input as core:
             return core.link_accepted(peer_ip, local_ip, self.now_ms)
 
     def link_opened(self, link: int, local_ip: str) -> None:
-        with self.input() as core:
+        with self.input as core:
             core.link_opened(link, local_ip, self.now_ms)
 
     def link_closed(self, link: int) -> None:
-        with self.input() as core:
+        with self.input as core:
             core.link_closed(link, self.now_ms)
 
     def received(self, link: int, data: bytes) -> None:
         self._host.dispatcher.run_turn(self._receive, link, data)
 
     def _receive(self, link: int, data: bytes) -> None:
-        with self.input() as core:
+        with self.input as core:
             core.receive(link, data, self.now_ms)
 
     def _publish(self, channel: bytes, message: bytes, is_sharded: bool) -> None:
         """A client of this node has published a message: pass it on to other nodes."""
-        with self.input() as core:
+        with self.input as core:
             core.publish(channel, message, is_sharded=is_sharded)
 
-    @contextmanager
-    def command(self) -> Iterator[ClusterCore]:
+    def command(self) -> Input:
         """As `input`, for a command. Raises CommandError without a cluster."""
         self.check_on()
-        with self.input() as core:
-            yield core
+        return self.input
 
     def check_on(self) -> None:
         """Raise CommandError unless this server is a node of a cluster."""

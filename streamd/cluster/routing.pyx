@@ -17,9 +17,10 @@ in this order:
 EXEC is decided as one request with the keys of all that are queued. With `crosses_slots`, XREAD and XREADGROUP, and
 EXEC of nothing else, may have keys in several slots: each key is then decided by itself, and ASK becomes TRYAGAIN,
 since no other node can be expected to serve all of them. What is known of slots is kept as one byte for each
-(`take_states`), which the cluster replaces when anything changes; the addresses are asked of it only for an error.
+(`take_states`), which are replaced when anything changes; the addresses are asked of it only for an error.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport PyObject
@@ -80,11 +81,11 @@ cdef class Routing(Capability):
         cdef Plan plan = Plan(route.command, True)
         return plan if plan.count else None
 
-    def take_states(self, bytes states not None, bint is_up):
+    def take_states(self, bytearray states not None, bint is_up):
         """What is known of all slots has changed: a set of SlotState for each, and whether the cluster serves."""
         if len(states) != SLOTS:
             raise ValueError("a state for each slot")
-        memcpy(self.states, <const unsigned char *>states, SLOTS)
+        memcpy(self.states, <const unsigned char *>PyByteArray_AS_STRING(states), SLOTS)
         self.is_up = is_up
 
     def is_settled(self, int slot):

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from streamd.cluster.bus.slots import ranges_of
+from streamd.cluster.bus.slots import ALL_SLOTS, SLOT_COUNT, from_slots, ranges_of
 from streamd.cluster.routing import SLOT_STATES
 
 if TYPE_CHECKING:
@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Topology", "uses_tls"]
 
-SLOTS = 16384
-
 
 def uses_tls(client: Client) -> bool:
     return client.transport is not None and client.transport.get_extra_info("ssl_object") is not None
 
 
 class Topology:
-    """A view of the core for clients."""
+    """A view of the core for clients.
+
+    states  for each slot, whether this node serves, imports or migrates it: a set of SLOT_STATES
+    shown   for each slot, whether its keys are shown: its shard is this one, or it is being moved here
+    """
 
     def __init__(self, config: Config, core: ClusterCore) -> None:
         self._config = config
         self._core = core
+        self.states = bytearray([SLOT_STATES["unowned"]]) * SLOT_COUNT
+        self.shown = bytearray(SLOT_COUNT)
+        # What they were made of: cluster_state, whether this is a primary, its slots, those with an owner, those that are moved.
+        self._seen: tuple[bool | None, bool, int, int, tuple[int, ...], tuple[int, ...]] = (None, True, 0, 0, (), ())
 
     # --- Redirections ---------------------------------------------------------------------------------------------------
 
@@ -64,36 +70,34 @@ class Topology:
 
     # --- Slots as the router knows them ------------------------------------------------------------------------------------
 
-    def view(self) -> tuple[object, ...]:
-        """All that `slot_states`, `shown_slots`, and whether requests are served, depends on: to see whether it has changed."""
+    def update(self) -> bool:
+        """Bring `states` and `shown` up to date; return whether they, or whether requests are served, may have changed."""
         state = self._core.state
-        moving = tuple(state.migrating), tuple(state.importing)
-        return state.is_ok, state.myself.is_primary, self._own_slots(), state.assigned, *moving
+        is_primary, own, assigned = state.myself.is_primary, self._own_slots(), state.assigned
+        seen = state.is_ok, is_primary, own, assigned, tuple(state.migrating), tuple(state.importing)
+        if seen == self._seen:
+            return False
+        _, was_primary, own_before, assigned_before, *moved_before = self._seen
+        self._seen = seen
+        changed = own ^ own_before | assigned ^ assigned_before if is_primary is was_primary else ALL_SLOTS
+        changed |= from_slots((*state.migrating, *state.importing, *moved_before[0], *moved_before[1]))
+        self._paint(changed, own, assigned, is_primary)
+        return True
 
-    def slot_states(self) -> bytes:
-        """For each slot, whether this node serves, imports or migrates it: a set of SLOT_STATES."""
-        state = self._core.state
-        myself = state.myself
-        found = bytearray([SLOT_STATES["unowned"]]) * SLOTS
-        for first, last in ranges_of(state.assigned):
-            found[first : last + 1] = bytes(last + 1 - first)
-        for first, last in ranges_of(self._own_slots()):
-            kind = SLOT_STATES["owned" if myself.is_primary else "copied"]
-            found[first : last + 1] = kind.to_bytes(1, "big") * (last + 1 - first)
-        for slot in state.migrating:
-            found[slot] |= SLOT_STATES["migrating"]
-        for slot in state.importing:
-            found[slot] |= SLOT_STATES["importing"]
-        return bytes(found)
-
-    def shown_slots(self) -> bytearray:
-        """For each slot, whether its keys are shown: its shard is this one, or it is being moved here."""
-        found = bytearray(SLOTS)
-        for first, last in ranges_of(self._own_slots()):
-            found[first : last + 1] = b"\1" * (last + 1 - first)
+    def _paint(self, slots: int, own: int, assigned: int, is_primary: bool) -> None:
+        """Set `states` and `shown` of some slots."""
+        owned = SLOT_STATES["owned" if is_primary else "copied"]
+        for some, kind, is_shown in (
+            (slots & ~assigned, SLOT_STATES["unowned"], 0), (slots & assigned & ~own, 0, 0), (slots & own, owned, 1),
+        ):  # fmt: skip
+            for first, last in ranges_of(some):
+                self.states[first : last + 1] = kind.to_bytes() * (last + 1 - first)
+                self.shown[first : last + 1] = is_shown.to_bytes() * (last + 1 - first)
+        for slot in self._core.state.migrating:
+            self.states[slot] |= SLOT_STATES["migrating"]
         for slot in self._core.state.importing:
-            found[slot] = 1
-        return found
+            self.states[slot] |= SLOT_STATES["importing"]
+            self.shown[slot] = 1
 
     def _own_slots(self) -> int:
         """The slots of the shard of this node."""

@@ -24,7 +24,7 @@ def cluster_link(ctx: ServerContext, args: list[bytes]) -> None:
     cluster = ctx.get(Cluster)
     if not cluster.is_on:
         raise CommandError("ERR Debug option only available for cluster mode enabled setup!")
-    with cluster.input() as core:
+    with cluster.input as core:
         core.kill_links(args[4], args[3].decode("latin-1"))
     ctx.reply.ok()
 

@@ -10,8 +10,9 @@ import pytest
 from support.cluster.peer import Peer
 from support.servers import eventually, free_port, start_redis
 
+from streamd.cluster.bus.node_lines import format_state
 from streamd.cluster.bus.nodes import Flag, State
-from streamd.cluster.bus.nodes_conf import format_state, parse_state
+from streamd.cluster.bus.nodes_conf import parse_state
 from streamd.cluster.bus.options import Local, Options
 from streamd.cluster.bus.packets import (
     HEADER_LENGTH,

@@ -8,7 +8,8 @@ import pytest
 from support.cluster.simulation import SimulatedNode, Simulation
 
 from streamd.cluster.bus import actions
-from streamd.cluster.bus.nodes_conf import format_state, parse_state
+from streamd.cluster.bus.node_lines import format_state
+from streamd.cluster.bus.nodes_conf import parse_state
 from streamd.cluster.bus.options import Local
 from streamd.cluster.bus.packets import HEADER_LENGTH
 

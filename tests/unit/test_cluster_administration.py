@@ -10,7 +10,7 @@ import pytest
 
 from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
-from streamd.cluster.bus.nodes_conf import format_state
+from streamd.cluster.bus.node_lines import format_state
 from streamd.cluster.bus.options import Options
 from streamd.cluster.bus.slots import slots_of
 from streamd.errors import CommandError

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from streamd.cluster.bus.node_lines import describe_node, format_state
 from streamd.cluster.bus.nodes import Flag, State
-from streamd.cluster.bus.nodes_conf import NodesFileError, describe_node, format_state, parse_state
+from streamd.cluster.bus.nodes_conf import NodesFileError, parse_state
 from streamd.cluster.bus.options import Local, Options
 from streamd.cluster.bus.slots import from_ranges, from_slots
 

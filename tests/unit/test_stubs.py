@@ -29,7 +29,8 @@ def imported_names(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            package = f"{name_of(path.parents[node.level - 1])}." if node.level else ""
+            names |= {package + node.module, *(f"{package}{node.module}.{alias.name}" for alias in node.names)}
     return names
 
 

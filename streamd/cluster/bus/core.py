@@ -37,8 +37,9 @@ from .failures import Failures
 from .gossip import Gossiping
 from .links import Links
 from .migration import ReplicaMigration
+from .node_lines import describe_node
 from .nodes import Flag, Link, Node, State, make_id
-from .nodes_conf import describe_node, parse_state
+from .nodes_conf import parse_state
 from .options import Local, Options
 from .outbox import Outbox
 from .packets import PacketError, PacketType, decode, encode_message

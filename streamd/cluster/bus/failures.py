@@ -11,11 +11,9 @@ from .links import Links
 from .nodes import Flag, Node, State
 from .outbox import Outbox
 from .packets import PacketType
-from .slots import SLOT_COUNT
+from .slots import ALL_SLOTS
 
 __all__ = ["Failures"]
-
-_ALL_SLOTS = (1 << SLOT_COUNT) - 1
 
 _START_DELAY_MS = 2000
 """For how long a primary that has just started does not serve, unless all nodes that it knows have sent it their slots: others may have
@@ -145,7 +143,7 @@ class Failures:
             return
         is_ok = True
         if state.options.require_full_coverage:
-            is_ok = state.assigned == _ALL_SLOTS and not any(node.is_failed for node in voters)
+            is_ok = state.assigned == ALL_SLOTS and not any(node.is_failed for node in voters)
         reachable = sum(not node.flags & (Flag.FAIL | Flag.PFAIL) for node in voters)
         if reachable < self.quorum:
             is_ok = False

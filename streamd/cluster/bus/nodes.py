@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from .options import Local, Options
-from .slots import SLOT_BYTES, SLOT_COUNT, iter_slots, ranges_of, to_bytes
+from .slots import SLOT_BYTES, SLOT_COUNT, ranges_of, slots_of, to_bytes
 
 __all__ = ["Flag", "Link", "Node", "State", "make_id"]
 
@@ -75,6 +75,7 @@ class Node:
     slots: int = 0
     slot_bytes: bytes = _NO_SLOTS
     slot_count: int = 0
+    slot_text: str | None = None  # the same as in nodes.conf, once it has been asked for
     offset: int = 0  # replication offset, as last heard
     ping_sent_ms: int = 0  # since when a PING is unanswered
     has_hung_up: bool = False  # it has closed an open connection, and none has been opened since
@@ -225,8 +226,8 @@ class State:
 
     def assign(self, slots: int, node: Node) -> None:
         """Give slots to a primary, whoever owns them now."""
-        self.unassign(slots & ~node.slots)
         new = slots & ~node.slots
+        self._take(new)
         self._set_owner(new, node)
         self.assigned |= new
         self.unclaimed &= ~slots
@@ -235,7 +236,13 @@ class State:
     def unassign(self, slots: int) -> None:
         """Take slots from their owners."""
         slots &= self.assigned
-        left = slots
+        self._take(slots)
+        self._set_owner(slots, None)
+        self.assigned &= ~slots
+        self.unclaimed &= ~slots
+
+    def _take(self, slots: int) -> None:
+        left = slots & self.assigned
         while left:
             owner = self.owners[(left & -left).bit_length() - 1]
             assert owner is not None
@@ -244,9 +251,6 @@ class State:
             if owner is self.myself.shard_primary:
                 self.left_slots |= taken
             self._set_slots(owner, owner.slots & ~taken)
-        self._set_owner(slots, None)
-        self.assigned &= ~slots
-        self.unclaimed &= ~slots
 
     def _set_owner(self, slots: int, owner: Node | None) -> None:
         for first, last in ranges_of(slots):
@@ -254,7 +258,12 @@ class State:
 
     def _set_slots(self, node: Node, slots: int) -> None:
         if slots != node.slots:
-            node.slots, node.slot_bytes, node.slot_count = slots, to_bytes(slots), slots.bit_count()
+            node.slots, node.slot_bytes, node.slot_count, node.slot_text = (
+                slots,
+                to_bytes(slots),
+                slots.bit_count(),
+                None,
+            )
             self.sync_due_ms = self.sync_due_ms or self.now_ms + _SYNC_WITHIN_MS
             self.changed(sync=self.local.is_durable)
 
@@ -300,7 +309,7 @@ class State:
             assert node.slot_bytes == to_bytes(node.slots)
             assert node.slot_count == node.slots.bit_count()
             assert not node.slots & assigned, "two owners"
-            assert all(self.owners[slot] is node for slot in iter_slots(node.slots))
+            assert all(self.owners[slot] is node for slot in slots_of(node.slots))
             assert node.primary is None or node in node.primary.replicas
             assert all(replica.primary is node and replica.is_replica for replica in node.replicas)
             assert all(other in self.nodes.values() for other in node.reports)

@@ -1,4 +1,4 @@
-"""nodes.conf: what a node keeps over a restart, in Redis's format, written and read.
+"""nodes.conf: what a node keeps over a restart, in Redis's format, as it is read. It is written by node_lines.pyx.
 
     <id> <ip>:<port>@<bus port>,<hostname>,tls-port=<n>[,nodename=<name>],shard-id=<id> <flags> <primary or -> <ping> <pong> <epoch> <link> <slots>
     vars currentEpoch <n> lastVoteEpoch <n>
@@ -16,24 +16,15 @@ from random import Random
 
 from streamd.errors import StreamdError
 
-from .nodes import Flag, Node, State, make_id
+from .node_lines import FLAG_NAMES
+from .nodes import Node, State, make_id
 from .options import Local, Options
 from .packets import is_hostname, is_human_name, is_id, parse_ip
-from .slots import SLOT_COUNT, from_ranges, ranges_of
+from .slots import SLOT_COUNT, from_ranges
 
-__all__ = ["NodesFileError", "describe_node", "format_state", "parse_state"]
+__all__ = ["NodesFileError", "parse_state"]
 
-_FLAG_NAMES = (
-    (Flag.MYSELF, "myself"),
-    (Flag.PRIMARY, "master"),
-    (Flag.REPLICA, "slave"),
-    (Flag.PFAIL, "fail?"),
-    (Flag.FAIL, "fail"),
-    (Flag.HANDSHAKE, "handshake"),
-    (Flag.NOADDR, "noaddr"),
-    (Flag.NOFAILOVER, "nofailover"),
-)
-_FLAGS = {name: flag for flag, name in _FLAG_NAMES} | {"noflags": 0}
+_FLAGS = {name: flag for flag, name in FLAG_NAMES} | {"noflags": 0}
 
 _PORT_OFFSET = 10000
 
@@ -44,62 +35,6 @@ class NodesFileError(StreamdError):
     def __init__(self, line: str) -> None:
         super().__init__(f'corrupted cluster config file "{line}".')
         self.line = line
-
-
-# --- Writing -------------------------------------------------------------------------------------------------------------
-
-
-def format_state(state: State) -> bytes:
-    """The content of nodes.conf.
-
-    Slots that their owner has stopped claiming are not among its slots: whoever reads this would tell others that it claims them.
-    """
-    lines = [
-        _describe(state, node, _file_address(state, node), node.slots & ~state.unclaimed)
-        for node in state.nodes.values()
-        if not node.in_handshake
-    ]
-    lines.append(f"vars currentEpoch {state.current_epoch} lastVoteEpoch {state.last_vote_epoch}")
-    return ("\n".join(lines) + "\n").encode("latin-1")
-
-
-def describe_node(state: State, node: Node) -> str:
-    """The line of a node in CLUSTER NODES."""
-    port = node.tls_port if state.options.is_tls else node.port
-    hostname = f",{node.hostname}" if node.hostname else ""
-    return _describe(state, node, f"{node.ip}:{port}@{node.bus_port}{hostname}", node.slots)
-
-
-def _file_address(state: State, node: Node) -> str:
-    is_tls = state.options.is_tls
-    port, other = (node.tls_port, f"tcp-port={node.port}") if is_tls else (node.port, f"tls-port={node.tls_port}")
-    name = f",nodename={node.human_name}" if node.human_name else ""
-    address = f"{node.ip}:{port}@{node.bus_port}"
-    return f"{address},{node.hostname},{other}{name},shard-id={node.shard_id.decode()}"
-
-
-def _describe(state: State, node: Node, address: str, slots: int) -> str:
-    primary = node.primary
-    epoch = primary.config_epoch if primary is not None else node.config_epoch
-    is_connected = node.is_myself or (node.link is not None and node.link.is_open)
-    words = [
-        node.id.decode(),
-        address,
-        ",".join(name for flag, name in _FLAG_NAMES if node.flags & flag) or "noflags",
-        primary.id.decode() if primary is not None else "-",
-        str(node.ping_sent_ms),
-        str(node.pong_received_ms),
-        str(epoch),
-        "connected" if is_connected else "disconnected",
-        *(str(first) if first == last else f"{first}-{last}" for first, last in ranges_of(slots)),
-    ]
-    if node.is_myself:
-        for slot in sorted({*state.migrating, *state.importing}):
-            if slot in state.migrating:
-                words.append(f"[{slot}->-{state.migrating[slot].id.decode()}]")
-            if slot in state.importing:
-                words.append(f"[{slot}-<-{state.importing[slot].id.decode()}]")
-    return " ".join(words)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .actions import Action, Log, Save, Send, SlotsLeft
+from .node_lines import format_state
 from .nodes import Flag, Link, Node, State
-from .nodes_conf import format_state
 from .packets import FORCE_ACK, KNOWS_EXTENSIONS, NO_ID, PAUSED, Header, encode
 from .slots import slots_of
 

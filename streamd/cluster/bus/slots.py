@@ -5,33 +5,24 @@ Sets of two nodes are compared and subtracted as a whole, so that a packet costs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable
 
-__all__ = ["SLOT_BYTES", "SLOT_COUNT", "from_ranges", "from_slots", "iter_slots", "ranges_of", "slots_of", "to_bytes"]
+__all__ = ["ALL_SLOTS", "SLOT_BYTES", "SLOT_COUNT", "from_ranges", "from_slots", "ranges_of", "slots_of", "to_bytes"]
 
 SLOT_COUNT = 16384
 SLOT_BYTES = SLOT_COUNT // 8
+ALL_SLOTS = (1 << SLOT_COUNT) - 1
 
 _FEW_RUNS = 8
 
 
-def iter_slots(slots: int) -> Iterator[int]:
-    """The members, ascending. O(bits up to the highest member), by machine code, plus O(members)."""
-    digits = bin(slots)[:1:-1]
-    slot = digits.find("1")
-    while slot >= 0:
-        yield slot
-        slot = digits.find("1", slot + 1)
-
-
 def slots_of(slots: int) -> list[int]:
-    return list(iter_slots(slots))
+    """The members, ascending."""
+    return [slot for first, last in ranges_of(slots) for slot in range(first, last + 1)]
 
 
-@lru_cache(maxsize=64)  # nodes.conf and the states of slots are made of the same few sets again and again
-def ranges_of(slots: int) -> tuple[tuple[int, int], ...]:
-    """The runs of members, ascending: first and last slot of each."""
+def ranges_of(slots: int) -> list[tuple[int, int]]:
+    """The runs of members, ascending: first and last slot of each. O(bits up to the highest member), by machine code, plus O(runs)."""
     runs: list[tuple[int, int]] = []
     while slots and len(runs) < _FEW_RUNS:  # the usual case, without a digit for each slot
         lowest = slots & -slots
@@ -45,7 +36,7 @@ def ranges_of(slots: int) -> tuple[tuple[int, int], ...]:
         end = len(digits) if end < 0 else end
         runs.append((first, end - 1))
         first = digits.find("1", end)
-    return tuple(runs)
+    return runs
 
 
 def from_slots(members: Iterable[int]) -> int:

@@ -245,7 +245,7 @@ class SlotMigrations(Capability):
         if state.myself.is_replica or any(owner.id != task.source for owner in self._owners(task)):
             self._cancel(task, SLOTS_CHANGED)
             return
-        with self._cluster.input() as core:
+        with self._cluster.input as core:
             self._end(task, "completed")
             core.take_slots(task.slots())
         log.info("Import task %s completed for slots: %s", task.id.decode(), ranges_text(task.ranges))

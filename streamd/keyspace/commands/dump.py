@@ -70,6 +70,9 @@ class RestoreOptions(NamedTuple):
         return cls(replaces, is_absolute, idle_s, frequency)
 
 
+NO_OPTIONS = RestoreOptions()
+
+
 @command(
     "RESTORE", arity=-4, group="generic", flags="write denyoom", categories="dangerous", since="2.6.0",
     keys=KeysAt(1, flags="OW update"), complexity="O(N) with N being the bytes of the value",
@@ -83,7 +86,7 @@ class RestoreOptions(NamedTuple):
 )  # fmt: skip
 def restore(ctx: Context, args: list[bytes]) -> None:
     name, payload = args[1], args[3]
-    options = RestoreOptions.parse(args[4:])
+    options = RestoreOptions.parse(args[4:]) if len(args) > 4 else NO_OPTIONS
     if not options.replaces and name in ctx.db:
         raise CommandError("BUSYKEY Target key name already exists.")
     ttl = read_integer(args[2])
@@ -106,8 +109,9 @@ def restore(ctx: Context, args: list[bytes]) -> None:
     ctx.db.add(name, value)
     if expire_at_ms:
         ctx.db.set_expiry(name, expire_at_ms)
-    idle_ms = options.idle_s % IDLE_RANGE_S * 1000
-    ctx.db.set_access(name, -1 if options.idle_s < 0 else max(0, ctx.now_ms - idle_ms), options.frequency)
+    if options is not NO_OPTIONS:
+        idle_ms = options.idle_s % IDLE_RANGE_S * 1000
+        ctx.db.set_access(name, -1 if options.idle_s < 0 else max(0, ctx.now_ms - idle_ms), options.frequency)
     if ctx.is_propagating and ttl and not options.is_absolute:
         ctx.propagate([args[0], name, b"%d" % expire_at_ms, payload, *args[4:], b"ABSTTL"])
     ctx.dirty += 1

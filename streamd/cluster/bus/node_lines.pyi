@@ -1,0 +1,6 @@
+from .nodes import Node, State
+
+FLAG_NAMES: tuple[tuple[int, str], ...]
+
+def format_state(state: State) -> bytes: ...
+def describe_node(state: State, node: Node) -> str: ...
