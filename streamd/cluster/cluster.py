@@ -129,6 +129,7 @@ class Cluster(Capability):
         self._handing_over: asyncio.Task[None] | None = None
         self._due_file: actions.Save | None = None  # to be written at the end of this turn
         self._due_packets: list[actions.Send] = []  # to be sent after that
+        self._due_sync = False  # the file is to be synced, by the next step of the cron
         self.skips_turns = True
         self.input = Input(self)
         if self.is_on:
@@ -169,6 +170,7 @@ class Cluster(Capability):
         self._listener = PortListener(host.loop, self._bus_port, "bus-port", self.links.accept)
         self._do: dict[type, Callable[[Any], object]] = {
             actions.Save: self._keep_file,
+            actions.Sync: self._note_sync,
             actions.Connect: lambda action: self.links.connect(action.link, action.ip, action.port),
             actions.Send: self._due_packets.append,
             actions.Close: lambda action: self.links.close_link(action.link),
@@ -426,10 +428,20 @@ class Cluster(Capability):
         try:
             self._file.save(action.content, must_sync=action.must_sync)
         except OSError as error:
-            log.critical("Fatal: can't update cluster config file %s: %s", self._file.path, error.strerror)
-            self._host.abort()
+            self._end_without_file(error)
             return False
         return True
+
+    def _note_sync(self, action: actions.Sync) -> None:
+        self._due_sync = True  # this turn may still write the file
+
+    def _end_without_file(self, error: OSError) -> None:
+        log.critical("Fatal: can't update cluster config file %s: %s", self._file.path, error.strerror)
+        self._host.abort()
+
+    def _sync_failed(self, error: OSError) -> None:
+        """Called on the thread that syncs."""
+        self._host.loop.call_soon_threadsafe(self._end_without_file, error)
 
     def _port_of(self, node: Any) -> int:
         """The port at which this server replicates from a node."""
@@ -475,6 +487,8 @@ class Cluster(Capability):
 
     def cron(self, now_ms: int) -> None:
         """Tick; redirect clients that wait for keys of slots that are no longer served here."""
+        if self._due_sync:
+            self._due_sync = not self._file.sync_later(self._sync_failed)
         if time.monotonic() - self._ticked_at > TICK_S / 2:
             self._tick()
         self._file.free_replaced()

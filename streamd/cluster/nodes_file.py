@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ class NodesFile:
         self._free = free
         self._replaced: list[int] = []
         self._locked = -1  # a descriptor of the file, which has the lock
+        self._syncing: threading.Thread | None = None
 
     def open(self) -> bytes | None:
         """Lock the file, and return its content, or None if it does not exist yet. Raises StartError."""
@@ -90,6 +92,25 @@ class NodesFile:
         if len(self._replaced) >= MOST_REPLACED:
             self.free_replaced()
 
+    def sync_later(self, failed: Callable[[OSError], object]) -> bool:
+        """Sync the file on a thread, on which `failed` is called with an error; False: an earlier one is still being synced."""
+        if self._syncing is not None and self._syncing.is_alive():
+            return False
+        self._syncing = threading.Thread(
+            target=self._sync, args=(os.dup(self._locked), failed), name="nodes.conf", daemon=True
+        )
+        self._syncing.start()
+        return True
+
+    def _sync(self, fd: int, failed: Callable[[OSError], object]) -> None:
+        try:
+            self._disk.sync(fd)
+            self._disk.sync_directory(os.path.dirname(self.path) or ".")
+        except OSError as error:
+            failed(error)
+        finally:
+            os.close(fd)
+
     def free_replaced(self) -> None:
         """Have the files freed that were replaced."""
         if self._replaced:
@@ -103,6 +124,8 @@ class NodesFile:
 
     def close(self) -> None:
         """Unlock the file."""
+        if self._syncing is not None:
+            self._syncing.join()
         ReplacedFiles(self._replaced).free()
         self._replaced = []
         if self._locked >= 0:

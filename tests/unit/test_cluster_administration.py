@@ -37,9 +37,9 @@ def make(text: str | None = FILE, **settings: object) -> ClusterCore:
     return core
 
 
-def taken(core: ClusterCore, kind: type[actions.Action]) -> list[actions.Action]:
+def taken(core: ClusterCore, *kinds: type[actions.Action]) -> list[actions.Action]:
     core.check_invariants()
-    return [each for each in core.take_actions() if isinstance(each, kind)]
+    return [each for each in core.take_actions() if isinstance(each, kinds)]
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,19 @@ def test_slots_need_not_be_on_the_disk_at_once_but_within_a_second() -> None:
     core = make()
     core.local.is_durable = False
 
-    def synced() -> list[bool]:
-        return [each.must_sync for each in taken(core, actions.Save) if isinstance(each, actions.Save)]
+    def synced() -> list[bool | type[actions.Sync]]:
+        return [
+            each.must_sync if isinstance(each, actions.Save) else actions.Sync
+            for each in taken(core, actions.Save, actions.Sync)
+            if isinstance(each, actions.Save | actions.Sync)
+        ]
 
     core.add_slots([300])
     assert synced() == [False]
     core.tick(NOW + 900)
     assert synced() == []
     core.tick(NOW + 1000)
-    assert synced() == [True]
+    assert synced() == [actions.Sync]
     core.tick(NOW + 3000)
     assert synced() == []
     core.bump_epoch()

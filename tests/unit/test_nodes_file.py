@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,53 @@ def test_a_file_is_synced_before_it_takes_the_place_of_the_old_one(tmp_path: Pat
     file.save(b"one\n", must_sync=must_sync)
     file.close()
     assert disk.steps == (["write", "sync", "rename", "sync directory"] if must_sync else ["write", "rename"])
+
+
+class SlowDisk(NotingDisk):
+    """Syncs when it is allowed to; then it may fail."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        super().__init__()
+        self.may_sync = threading.Event()
+        self.error = error
+
+    def sync(self, fd: int) -> None:
+        assert self.may_sync.wait(60)
+        if self.error is not None:
+            raise self.error
+        assert os.fstat(fd).st_ino == self.written
+        super().sync(fd)
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        super().rename(old, new)
+        self.written = os.stat(new).st_ino
+
+
+def test_a_file_is_synced_on_a_thread_while_it_can_be_replaced(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    disk = SlowDisk()
+    file = NodesFile(str(tmp_path / "nodes.conf"), disk)
+    file.open()
+    file.save(b"one\n", must_sync=False)
+    assert file.sync_later(pytest.fail)
+    assert not file.sync_later(pytest.fail)
+    disk.steps.clear()
+    disk.may_sync.set()
+    file.close()
+    assert disk.steps == ["sync", "sync directory"]
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_file_that_cannot_be_synced_is_reported(tmp_path: Path) -> None:
+    disk = SlowDisk(OSError(5, "Input/output error"))
+    file = NodesFile(str(tmp_path / "nodes.conf"), disk)
+    file.open()
+    file.save(b"one\n", must_sync=False)
+    disk.may_sync.set()
+    reported: list[OSError] = []
+    assert file.sync_later(reported.append)
+    file.close()
+    assert reported == [disk.error]
 
 
 def test_a_second_server_does_not_get_the_file(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "Send",
     "SlotsLeft",
     "StateChanged",
+    "Sync",
 ]
 
 
@@ -33,6 +34,11 @@ class Save:
 
     content: bytes
     must_sync: bool  # file and directory must be on the disk before the next action
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Sync nodes.conf as soon as possible, without waiting for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,7 @@ class Log:
 
 Action = (
     Save
+    | Sync
     | Connect
     | Send
     | Close

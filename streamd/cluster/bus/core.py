@@ -28,7 +28,7 @@ from random import Random
 
 from streamd.errors import CommandError
 
-from .actions import Action
+from .actions import Action, Sync
 from .administration import Administration
 from .claims import Claims
 from .description import describe_state
@@ -155,7 +155,8 @@ class ClusterCore:
         """Everything that time alone causes; to be called every 100 ms. O(known nodes)."""
         self._advance(now_ms)
         if 0 < self.state.sync_due_ms <= self.state.now_ms:
-            self.state.changed(sync=True)
+            self.state.sync_due_ms = 0
+            self.outbox.do(Sync())
         self.links.reconnect()
         self.gossiping.tick()
         self.failures.tick()

@@ -344,6 +344,8 @@ class Simulation:
                 node.files.append(content)
                 if must_sync:
                     node.synced = len(node.files)
+            case actions.Sync():
+                node.synced = len(node.files)
             case actions.Follow(node_id):
                 node.followed = node_id
                 self.note(f"{node.index} follows {self._name(node_id)}")
