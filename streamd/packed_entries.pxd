@@ -45,7 +45,7 @@ cdef class PackedEntries:
     cdef readonly Py_ssize_t count
     cdef const PackedRow *rows          # borrowed from `index`
     cdef const char *text               # borrowed from `data`
-    cdef const unsigned char[::1] view  # holds `data`
+    cdef Py_buffer view                 # of `data`
 
     cdef inline size_t begin_of(self, Py_ssize_t at) noexcept:
         return self.rows[at - 1].end if at else 0

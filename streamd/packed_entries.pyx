@@ -8,6 +8,7 @@ They ascend, or descend. streamd/arrow/entry_batches.pyx writes them; the server
 """
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 __all__ = ["PackedEntries"]
 
@@ -18,12 +19,15 @@ cdef class PackedEntries:
     def __cinit__(self, index=b"", data=b""):
         self.index = bytes(index)       # aligned, wherever it was
         self.data = data
-        self.view = data
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
         self.count = len(self.index) // sizeof(PackedRow)
         self.rows = <const PackedRow *><const char *>self.index
-        self.text = <const char *>&self.view[0] if self.view.shape[0] else NULL
-        if self.count and self.rows[self.count - 1].end != <uint64_t>self.view.shape[0]:
+        self.text = <const char *>self.view.buf
+        if self.count and self.rows[self.count - 1].end != <uint64_t>self.view.len:
             raise ValueError("the index is not that of these entries")
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
 
     def id_at(self, Py_ssize_t at):
         return (<object>self.rows[at].ms << 64) | self.rows[at].seq

@@ -24,6 +24,8 @@ what is there; counts need no check, since nothing is reserved by them.
 """
 
 cimport cython
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, int64_t, uint64_t
 from libc.string cimport memchr, memmove
 from streamd.heap cimport free, realloc
@@ -135,7 +137,7 @@ cdef class EntryDecoder:
                 raise MemoryError
             self.input = moved
             self.room = needed
-        return <char[:self.room - self.size]>(self.input + self.size)
+        return PyMemoryView_FromMemory(self.input + self.size, <Py_ssize_t>(self.room - self.size), PyBUF_WRITE)
 
     def advance(self, Py_ssize_t received):
         cdef int outcome

@@ -16,6 +16,7 @@ object, or from a list of pairs. Values become bytes as follows:
 It is only checked what must hold to find where values end: a number may have two points.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.string cimport memchr, memcmp, memset
 
@@ -486,7 +487,7 @@ cdef object failure(int done, str what, int64_t row, Cursor *at, const char *sta
     return ValueError(f"{what} {row}, character {at.p - start + 1}: wrong JSON for an entry near {near!r}")
 
 
-def parse_lines(const uint8_t[::1] data, bytes id_name, bytes stream_name, bytes fields_name, int64_t first=0):
+def parse_lines(data, bytes id_name, bytes stream_name, bytes fields_name, int64_t first=0):
     cdef Rows rows
     cdef Roles roles
     cdef Cursor at
@@ -494,8 +495,7 @@ def parse_lines(const uint8_t[::1] data, bytes id_name, bytes stream_name, bytes
     cdef const char *end
     cdef Py_ssize_t row = 0, line = 0
     cdef int done = DONE
-    if data.shape[0] >= 2**31:
-        raise ValueError("too many bytes at once")
+    cdef Py_buffer view
     roles.id, roles.id_size = NULL, -1
     roles.stream, roles.stream_size = NULL, -1
     roles.fields, roles.fields_size = NULL, -1
@@ -505,10 +505,13 @@ def parse_lines(const uint8_t[::1] data, bytes id_name, bytes stream_name, bytes
         roles.stream, roles.stream_size = stream_name, len(stream_name)
     if fields_name is not None:
         roles.fields, roles.fields_size = fields_name, len(fields_name)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     begin(&rows)
     try:
-        p = <const char *>&data[0] if data.shape[0] else NULL
-        end = p + data.shape[0]
+        if view.len >= 2**31:
+            raise ValueError("too many bytes at once")
+        p = <const char *>view.buf
+        end = p + view.len
         with nogil:
             while p < end:
                 at.p = p
@@ -537,6 +540,7 @@ def parse_lines(const uint8_t[::1] data, bytes id_name, bytes stream_name, bytes
         return take(&rows.ids), take(&rows.streams), take_fields(&rows), line
     finally:
         clear(&rows)
+        PyBuffer_Release(&view)
 
 
 def parse_fields(cells, int64_t first=0):
