@@ -8,6 +8,7 @@ from streamd.core.route cimport Route
 cdef class Capability:
     cdef public int client_bits           # ClientState in which requests are passed to `find_refusal`
     cdef public int server_bits           # ... and ServerState
+    cdef public bint rests                # `cron` is not called before `Host.wake`
     cdef public bint skips_turns          # `before_replies` need not be called
     cdef public long long slow_us         # commands that take at least this long are passed to `command_took`
 

@@ -38,7 +38,6 @@ cdef class Capability:
     info = {}
     refusal_rank = 0
     observer_rank = 0
-    rests = False
 
     def __cinit__(self, *args, **kwargs):
         self.slow_us = INT64_MAX

@@ -39,6 +39,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
+from streamd.heap cimport heap_bytes
 from streamd.keyspace.deadlines cimport Deadline, expiry_of, is_due, wide
 from streamd.keyspace.flushed cimport Detached
 from streamd.keyspace.hash_slot cimport SLOTS, slot_of_text
@@ -58,7 +59,7 @@ from streamd.keyspace.listener cimport (
 from streamd.keyspace.timed_values cimport TimedValue, TimedValues
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_class as class_of, type_at
 
-__all__ = ["RESERVED", "Database", "has_due", "has_timed_due", "total_memory", "with_keys"]
+__all__ = ["RESERVED", "Database", "has_any_due", "has_due", "has_timed_due", "memory_in_use", "with_keys"]
 
 cdef enum:
     SLOT_TRIES = 32     # draws of slots, after which a shard is drawn by its number of records
@@ -1024,10 +1025,10 @@ def with_keys(list databases not None):
     return found
 
 
-def total_memory(list databases not None):
-    """The sum of their `memory`."""
+def memory_in_use(list databases not None):
+    """Bytes: all that compiled modules hold, and the `memory` of the databases."""
     cdef Database db
-    cdef long long total = 0
+    cdef long long total = heap_bytes()
     for db in databases:
         total += db.memory()
     return total
@@ -1040,6 +1041,19 @@ def has_due(list databases not None, long long now_ms):
     for db in databases:
         db.now_ms = now_ms
         found |= db.deadline_count and db.deadlines[0].at_ms < now_ms
+    return found
+
+
+def has_any_due(list databases not None, long long now_ms):
+    """The same of a key or a value: `has_due` or `has_timed_due`."""
+    cdef Database db
+    cdef bint found = False
+    for db in databases:
+        db.now_ms = now_ms
+        if db.deadline_count and db.deadlines[0].at_ms < now_ms:
+            found = True
+        elif db.timed is not None and db.timed.count and db.timed.heap[0].at_ms < now_ms:
+            found = True
     return found
 
 

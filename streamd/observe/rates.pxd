@@ -14,6 +14,7 @@ cdef class RecentMost:
     cdef long long value[SECONDS]    # ... and the greatest value of it
     cdef long long last              # the second of the last sample
 
+    cpdef void sample(self, double now, long long value) noexcept
     cpdef long long most(self) noexcept
 
 
@@ -24,4 +25,5 @@ cdef class Rate:
     cdef int count                   # samples in the ring
     cdef int next                    # the place of the next one
 
+    cpdef void sample(self, double now, long long value) noexcept
     cpdef double per_second(self) noexcept

@@ -20,7 +20,7 @@ cdef class RecentMost:
             self.second[place] = -1
         self.last = -1
 
-    def sample(self, double now, long long value):
+    cpdef void sample(self, double now, long long value) noexcept:
         """`now`: monotonic, in seconds."""
         cdef long long second = <long long>floor(now)
         cdef int place = <int>(second % SECONDS)
@@ -43,7 +43,7 @@ cdef class RecentMost:
 cdef class Rate:
     """A counter's change per second, averaged over the last sixteen steps between samples."""
 
-    def sample(self, double now, long long value):
+    cpdef void sample(self, double now, long long value) noexcept:
         """`now`: monotonic, in seconds."""
         self.time[self.next] = now
         self.value[self.next] = value

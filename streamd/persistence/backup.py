@@ -51,6 +51,8 @@ class BackupState(Enum):
     FAILED = "failed"
 
 
+IDLE = BackupState.IDLE
+"""What is often asked for: Python 3.11 calls a function for a member of an enumeration."""
 IN_PROGRESS = (BackupState.PENDING, BackupState.SNAPSHOTTING, BackupState.INCREMENTING)
 
 
@@ -236,6 +238,8 @@ class Backup:
 
     def cron(self) -> None:
         """Start a pending backup, and delete a sealed one that has expired."""
+        if self.state is IDLE:
+            return
         if self.state is BackupState.PENDING and self._children.current is None:
             self._begin()
         keep_s = self._config.backup_sealed_ttl

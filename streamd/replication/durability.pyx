@@ -122,6 +122,7 @@ cdef class Durability(Capability):
     refused    replies that were replaced by errors
     """
 
+    cdef object host
     cdef Dispatcher dispatcher
     cdef readonly object config
     cdef object replication
@@ -158,6 +159,7 @@ cdef class Durability(Capability):
     }
 
     def __init__(self, host):
+        self.host = host
         self.dispatcher = host.dispatcher
         self.config = host.config
         self.replication = host.get(Replication)
@@ -171,7 +173,7 @@ cdef class Durability(Capability):
         self.touched = []
         self.holds = {}
         self.sentinels = host.get(Replacement).sentinels
-        self.is_watched = self.skips_turns = True
+        self.is_watched = self.skips_turns = self.rests = True
         self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
 
@@ -200,6 +202,7 @@ cdef class Durability(Capability):
         self.dispatcher.reply_keeper = self if is_wanted else None
         self.persistence.before_sync = self.send_ahead if is_wanted else do_nothing
         if is_wanted:
+            self.host.wake(self)
             self.follow_view()
         else:
             self.refuse_held()

@@ -203,7 +203,8 @@ class Server(Host):
         """The work done `hz` times a second, a bounded amount each time."""
         self._plan_cron()
         self.cron_loops += 1
-        self.get(Process).beat()
+        if self.config.watchdog_period:
+            self.get(Process).beat()
         if self.is_cron_paused or self.dispatcher.is_busy:
             return
         self._run_steps(is_second=self.cron_loops % self.config.hz == 0)

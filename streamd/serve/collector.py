@@ -10,7 +10,7 @@ from streamd.core.host import Host
 __all__ = ["Collector"]
 
 YOUNG_OBJECTS_LIMIT = 50_000
-"""Number of collectable objects created since the last collection that makes the cron collect the young ones."""
+"""Number of collectable objects created since the last collection that makes the next second collect the young ones."""
 
 
 class Collector(Capability):
@@ -24,7 +24,7 @@ class Collector(Capability):
             gc.freeze()
             gc.disable()
 
-    def cron(self, now_ms: int) -> None:
+    def each_second(self, now_ms: int) -> None:
         if self._is_ours and gc.get_count()[0] > YOUNG_OBJECTS_LIMIT:
             # Nothing here should become cyclic garbage; errors with their tracebacks may. Survivors are frozen, so
             # no collection ever scans them again.

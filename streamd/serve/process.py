@@ -81,8 +81,8 @@ class Process(Capability):
         crash.set_watchdog(config.watchdog_period)
 
     def beat(self) -> None:
-        """The event loop has completed a turn."""
-        if self._config.watchdog_period and not self._host.is_embedded:
+        """The event loop has completed a turn; called only with a watchdog."""
+        if not self._host.is_embedded:
             crash.set_watchdog(self._config.watchdog_period)
 
     # --- Out-of-memory score -----------------------------------------------------------------------------------------

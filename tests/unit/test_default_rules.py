@@ -242,6 +242,7 @@ def test_a_replica_follows_its_lines_when_it_becomes_the_primary(server: Embedde
         client, replica = primary.client(decode_responses=True), server.client(decode_responses=True)
         for number in range(9):
             client.xadd("log:a", {"f": number})
+            client.xadd("log:b", {"f": number})  # comes with the snapshot, and never again
         deliver(client, "jobs:a")
         replica.replicaof("127.0.0.1", primary.port)
         eventually(lambda: replica.info("replication")["master_link_status"] == "up")
@@ -252,6 +253,7 @@ def test_a_replica_follows_its_lines_when_it_becomes_the_primary(server: Embedde
         assert not replica.exists("{jobs:a}:dead")
         replica.replicaof("NO", "ONE")
         eventually(lambda: replica.xlen("log:a") == 3)
+        eventually(lambda: replica.xlen("log:b") == 3)
         assert client.xlen("log:a") == 10
 
 

@@ -8,7 +8,7 @@ import time
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields
-from streamd.keyspace.database import has_due, has_timed_due
+from streamd.keyspace.database import has_any_due, has_due, has_timed_due
 from streamd.observe.latency import LatencyMonitor
 
 __all__ = ["Expiry"]
@@ -72,9 +72,9 @@ class Expiry(Capability):
         On a replica, only those whose expiry was set here: the primary removes the others.
         """
         databases = self.host.databases
-        dispatcher = self.host.dispatcher
-        if self._is_held():
+        if not has_any_due(databases, now_ms) or self._is_held():
             return
+        dispatcher = self.host.dispatcher
         if self._next_slice is None and not dispatcher.is_replica and has_timed_due(databases, now_ms):
             self._run_values()
         if not has_due(databases, now_ms):

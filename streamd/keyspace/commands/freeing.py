@@ -11,8 +11,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Fields
-from streamd.heap import allocated
-from streamd.keyspace.database import total_memory
+from streamd.keyspace.database import memory_in_use
 
 __all__ = ["Freeing"]
 
@@ -59,13 +58,14 @@ class Freeing(Capability):
         return client in self._waiting
 
     def cron(self, now_ms: int) -> None:
-        if self._trash.has_slices and self._handle is None:
+        if self._handle is None and self._trash.has_slices:
             self._free_slice()
-        now = allocated() + total_memory(self._host.databases)
-        if self._most - now >= max(LEAST_RETURNED, self._most >> 4):
+        now = memory_in_use(self._host.databases)
+        if now >= self._most:
+            self._most = now
+        elif self._most - now >= max(LEAST_RETURNED, self._most >> 4):
             self._most = now
             self._trash.trim_later()
-        self._most = max(self._most, now)
 
     def close(self) -> None:
         if self._handle is not None:

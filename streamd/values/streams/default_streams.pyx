@@ -28,6 +28,7 @@ cdef class DefaultStreams(Capability):
 
     def __init__(self, host):
         self.host = host
+        self.rests = True
         self.defaults = Defaults()
         self.lines = ((), ())
         self.begin()
@@ -41,6 +42,8 @@ cdef class DefaultStreams(Capability):
         self.defaults = dispatcher.context.parts[Defaults] = Defaults(*lines)
         self.is_on = dispatcher.context.has_default_rules = bool(self.defaults)
         self.version += 1
+        if self.is_on:
+            self.host.wake(self)
         dispatcher.key_changes.observe(self, self.is_on)
         self.begin()
 

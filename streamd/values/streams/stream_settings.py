@@ -6,7 +6,7 @@ from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.persistence.rdb.format import FORMS
 from streamd.values.streams.forms import has_xnack
-from streamd.values.streams.idempotency import registry_of
+from streamd.values.streams.idempotency import IdempotencyRegistry
 
 __all__ = ["StreamLimits"]
 
@@ -26,4 +26,6 @@ class StreamLimits(Capability):
         context.has_xnack = has_xnack(FORMS[config.rdb_form].version)
 
     def each_second(self, now_ms: int) -> None:
-        registry_of(self._host.dispatcher.context).expire(now_ms)
+        registry = self._host.find(IdempotencyRegistry)
+        if registry is not None:
+            registry.expire(now_ms)
