@@ -299,6 +299,12 @@ repeated(
 )  # fmt: skip
 
 
+# --- Commands: scripts -------------------------------------------------------------------------------------------------------
+
+repeated("EVAL, a script with one command", "command", always("EVAL", "return redis.call('INCRBY', KEYS[1], ARGV[1])", 1, "counter", 1),
+         pipeline=1, turns=200)  # fmt: skip
+
+
 # --- Commands: ranges --------------------------------------------------------------------------------------------------------
 
 RANGED = 2000

@@ -7,14 +7,12 @@ Compiled, because a short script costs little more than its request. Behaviour: 
 from streamd.core.args cimport require_int64
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
-from streamd.core.dispatch cimport HAS_MONITORS
+from streamd.core.dispatch cimport HAS_MONITORS, ServerContext
 from streamd.core.spec import KeysCounted, command, integer, key, multiple, optional, string
 from streamd.errors import NOT_AN_INTEGER, CommandError
 from streamd.scripting.scripts cimport Script, Scripts
 
 __all__ = ["eval_", "eval_ro", "evalsha", "evalsha_ro"]
-
-from streamd.scripting.scripts import Scripts as scripts_type
 
 FLAGS = "noscript stale skip_monitor no_mandatory_keys runs_script"
 WRITING_FLAGS = FLAGS + " may_replicate"
@@ -41,7 +39,7 @@ cpdef Py_ssize_t count_keys(list args, str problem=NOT_AN_INTEGER) except -1:
 
 cdef int run(Context ctx, list args, bint is_sha, bint is_read_only) except -1:
     """Run the script of a request."""
-    cdef Scripts scripts = <Scripts>ctx.parts[scripts_type]
+    cdef Scripts scripts = <Scripts>(<ServerContext>ctx).dispatcher.script_runner
     cdef Script script
     cdef Py_ssize_t keys
     if scripts.dispatcher.state & HAS_MONITORS and not ctx.is_replaying:

@@ -30,11 +30,14 @@ cdef class Scripts(Capability):
     cdef Stage stage
     cdef public object functions        # functions.Functions
     cdef dict scripts                   # sha -> Script
+    cdef dict by_body                   # body -> Script: EVAL of a script that is known makes no digest
     cdef dict passing                   # sha -> None: those that came by EVAL, the longest unused first
+    cdef Script latest                  # the last of `passing`, or None
     cdef long long bodies               # bytes of their code
     cdef readonly long long evicted     # scripts thrown out
 
     cdef Script find(self, bytes sha)
     cdef Script add(self, bytes body, bint is_lasting)
+    cdef int note_use(self, Script script) except -1
     cdef int throw_out(self, bytes sha) except -1
     cdef int run(self, Context ctx, Script script, list args, Py_ssize_t keys, bint is_read_only) except -1

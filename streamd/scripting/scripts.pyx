@@ -74,6 +74,7 @@ cdef class Scripts(Capability):
         self.dispatcher.script_runner = self
         self.server_bits = BUSY
         self.scripts = {}
+        self.by_body = {}
         self.passing = {}
 
     def apply_settings(self):
@@ -111,15 +112,27 @@ cdef class Scripts(Capability):
         cdef Script script = <Script>self.scripts.get(sha)
         if script is None:
             script = <Script>self.scripts.get(sha.lower())
-        if script is not None and not script.is_lasting:
+        if script is not None:
+            self.note_use(script)
+        return script
+
+    cdef int note_use(self, Script script) except -1:
+        """A script has been asked for: if it passes, it is the last to be thrown out."""
+        if script is not self.latest and not script.is_lasting:
             del self.passing[script.sha]
             self.passing[script.sha] = None
-        return script
+            self.latest = script
+        return 0
 
     cdef Script add(self, bytes body, bint is_lasting):
         """The script with a body, compiled unless it is known. Raises CommandError."""
-        cdef bytes sha = sha1_hex(body)
-        cdef Script script = self.find(sha)
+        cdef Script script = <Script>self.by_body.get(body)
+        cdef bytes sha
+        if script is not None:
+            self.note_use(script)
+        else:
+            sha = sha1_hex(body)
+            script = self.find(sha)     # another body may have the same
         if script is None:
             script = Script.__new__(Script)
             script.sha = sha
@@ -127,15 +140,17 @@ cdef class Scripts(Capability):
             script.flags, code = read_first_line(body)
             script.function = self.world.compile(code)
             script.is_lasting = is_lasting
-            self.scripts[sha] = script
+            self.scripts[sha] = self.by_body[body] = script
             self.bodies += len(body)
             if not is_lasting:
                 self.passing[sha] = None
+                self.latest = script
                 if len(self.passing) > MOST_PASSING:
                     self.throw_out(next(iter(self.passing)))
         elif is_lasting and not script.is_lasting:
             script.is_lasting = True
-            del self.passing[sha]
+            del self.passing[script.sha]
+            self.latest = None
         return script
 
     def load(self, bytes body not None):
@@ -145,7 +160,7 @@ cdef class Scripts(Capability):
     cdef int throw_out(self, bytes sha) except -1:
         """Forget a script that came by EVAL."""
         cdef Script script = <Script>self.scripts.pop(sha)
-        del self.passing[sha]
+        del self.passing[sha], self.by_body[script.body]
         self.bodies -= len(script.body)
         self.world.forget(script.function)
         self.evicted += 1
@@ -154,7 +169,9 @@ cdef class Scripts(Capability):
     def flush(self):
         """SCRIPT FLUSH: forget all scripts, and all that they have left in the interpreter."""
         self.scripts.clear()
+        self.by_body.clear()
         self.passing.clear()
+        self.latest = None
         self.bodies = 0
         self.world.close()
 

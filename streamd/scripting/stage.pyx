@@ -18,6 +18,8 @@ Greenlets share one stack and copy what overlaps aside. The player begins `DEPTH
 nothing of the loop is ever copied: libraries keep pointers into their frames.
 """
 
+from cpython.pycapsule cimport PyCapsule_Import
+from cpython.ref cimport PyObject
 from libc.string cimport memchr, memset
 
 from streamd.core.client cimport Client
@@ -26,6 +28,11 @@ from streamd.core.route cimport Route
 
 cdef enum:
     DEPTH = 65536
+    SWITCH = 6          # the place of greenlet.switch among greenlet's functions for C
+
+ctypedef object (*Switch)(object greenlet, PyObject *args, PyObject *kwargs)
+
+cdef Switch switch_to = NULL    # valid after `make_greenlets`
 
 
 cdef class Stage:
@@ -56,7 +63,7 @@ cdef class Stage:
     cdef int enter(self) except -1:
         """Switch to the player, until the unit has ended or is interrupted."""
         self.is_playing = True
-        self.player.switch()
+        switch_to(self.player, NULL, NULL)
         self.is_playing = False
         if self.is_interrupted:
             self.client.postponed = self.args
@@ -81,7 +88,7 @@ cdef class Stage:
                 self.dispatcher.run(self.client, self.route, self.args)
             except BaseException as error:
                 self.failure = error
-            self.audience.switch()
+            switch_to(self.audience, NULL, NULL)
 
     def interrupt(self):
         """Called by the running unit: let the loop serve others, and return when it is this unit's turn again."""
@@ -91,7 +98,7 @@ cdef class Stage:
         unit = self.dispatcher.put_aside()
         self.is_interrupted = True
         try:
-            self.audience.switch()
+            switch_to(self.audience, NULL, NULL)
         finally:
             self.is_interrupted = False
             self.dispatcher.take_up(unit)
@@ -122,8 +129,10 @@ cdef class Stage:
 
 cdef tuple make_greenlets(play):
     """The running greenlet, and a new one that runs `play`; None, if there is no package greenlet."""
+    global switch_to
     try:
         import greenlet
     except ImportError:
         return None, None
+    switch_to = <Switch>(<void **>PyCapsule_Import("greenlet._C_API", 0))[SWITCH]
     return greenlet.getcurrent(), greenlet.greenlet(play)

@@ -26,6 +26,8 @@ cdef class World:
     cdef readonly str kind              # "script" or "function"
     cdef int globals                    # reference of the table of globals
     cdef int loading                    # of what the globals are while a library is loaded
+    cdef int handler                    # of `handle_error`, made once: a closure is garbage to be collected
+    cdef int caller                     # of `call_function`
     cdef bytes chunk                    # name of the code that is compiled: "@user_script"
     # The error that the C function which is about to return has to raise.
     cdef bytes error

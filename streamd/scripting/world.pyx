@@ -10,7 +10,7 @@ and keeps what it has compiled until it is closed. Its memory is counted with th
 
 The path of a call, with Lua between the functions of this module:
 
-    run ─▶ lua.cpcall ─▶ call_function ─▶ lua.pcall ─▶ the script ─▶ redis_call ─▶ ScriptHost.command ─▶ handler
+    run ─▶ lua.pcall ──▶ call_function ─▶ lua.pcall ─▶ the script ─▶ redis_call ─▶ ScriptHost.command ─▶ handler
                               │                                           │
                               └─▶ write_reply, or write_error             └─▶ push_reply, or raise_error
 
@@ -220,7 +220,9 @@ cdef class World:
         self.keys = keys
         self.reply = reply
         self.has_failed = self.has_error = self.is_ending = False
-        if lua.cpcall(self.L, call_function, <void *>self):
+        lua.rawgeti(self.L, LUA_REGISTRYINDEX, self.caller)
+        lua.pushlightuserdata(self.L, <void *>self)
+        if lua.pcall(self.L, 1, 0, 0):
             # Outside the script itself, only memory can be missing.
             self.has_failed = True
             self.fail("ERR " + get_text(self.L, -1).decode("latin-1"), False)
@@ -1079,6 +1081,10 @@ cdef int prepare(lua_State *L) noexcept:
     lua.call(L, 1, 2)
     (<World>world).loading = lua.ref(L, LUA_REGISTRYINDEX)
     (<World>world).globals = lua.ref(L, LUA_REGISTRYINDEX)
+    lua.pushcclosure(L, handle_error, 0)
+    (<World>world).handler = lua.ref(L, LUA_REGISTRYINDEX)
+    lua.pushcclosure(L, call_function, 0)
+    (<World>world).caller = lua.ref(L, LUA_REGISTRYINDEX)
     lua.gc(L, LUA_GCRESTART, 0)
     return 0
 
@@ -1100,7 +1106,7 @@ cdef int run_library(lua_State *L) noexcept:
     cdef void *world = lua.touserdata(L, 1)
     cdef int status
     lua.settop(L, 0)
-    lua.pushcclosure(L, handle_error, 0)
+    lua.rawgeti(L, LUA_REGISTRYINDEX, (<World>world).handler)
     if lua.loadbuffer(
         L, PyBytes_AS_STRING((<World>world).code), <size_t>PyBytes_GET_SIZE((<World>world).code),
         PyBytes_AS_STRING((<World>world).chunk),
@@ -1135,7 +1141,7 @@ cdef int call_function(lua_State *L) noexcept:
     cdef Py_ssize_t first = (<World>world).first, keys = (<World>world).keys
     cdef int count = 0, status
     lua.settop(L, 0)
-    lua.pushcclosure(L, handle_error, 0)
+    lua.rawgeti(L, LUA_REGISTRYINDEX, (<World>world).handler)
     lua.rawgeti(L, LUA_REGISTRYINDEX, (<World>world).function)
     if (<World>world).is_for_scripts():
         lua.rawgeti(L, LUA_REGISTRYINDEX, (<World>world).globals)
