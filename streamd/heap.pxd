@@ -45,7 +45,8 @@ cdef extern from *:
     #define streamd_is_small(block) 0
     #endif
     #define STREAMD_CALLED static __attribute__((noinline, unused))
-    #define STREAMD_STEP 16
+    #define STREAMD_UNIT 8              /* sizes of small blocks are multiples of it */
+    #define STREAMD_STEP 16             /* ... of this one, if `free` has to find out whose they are */
     #define STREAMD_SLAB ((uintptr_t)1 << 14)
     #define STREAMD_CHUNK ((uintptr_t)1 << 22)
 
@@ -55,14 +56,14 @@ cdef extern from *:
         char *fresh;                /* where what was never used begins */
         char *last;                 /* the last place at which a block fits */
         uint16_t live;              /* blocks */
-        uint8_t steps;              /* of a block */
+        uint8_t units;              /* of a block */
         uint8_t is_open;            /* it is in the list of its size: it has room */
     } streamd_slab;
 
     typedef struct {
         long long counted;          /* bytes of the C library's blocks */
         long long small;            /* bytes of small blocks */
-        void *(*take)(size_t size);         /* a small block of 1 to STREAMD_SMALL_MOST bytes; NULL: no memory */
+        void *(*take)(size_t units);        /* a small block; NULL: no memory */
         void (*give_back)(void *block);     /* ... which is no longer used */
     } streamd_heap;
 
@@ -71,7 +72,7 @@ cdef extern from *:
         return (streamd_slab *)chunk + ((uintptr_t)block - chunk) / STREAMD_SLAB;
     }
     static inline size_t streamd_small_size(void *block) {
-        return (size_t)streamd_slab_of(block)->steps * STREAMD_STEP;
+        return (size_t)streamd_slab_of(block)->units * STREAMD_UNIT;
     }
     static inline size_t streamd_block_size(void *block) {
         return streamd_is_small(block) ? streamd_small_size(block) : streamd_libc_size(block);
@@ -102,7 +103,8 @@ cdef extern from *:
     }
     static inline void *streamd_malloc(streamd_heap *heap, size_t size) {
         void *block = NULL;
-        if (streamd_fits_small(size) && (block = heap->take(size)) != NULL)
+        if (streamd_fits_small(size)
+            && (block = heap->take((size + STREAMD_STEP - 1) / STREAMD_STEP * (STREAMD_STEP / STREAMD_UNIT))) != NULL)
             return block;
         return streamd_realloc_aligned(heap, NULL, size);
     }
@@ -125,6 +127,20 @@ cdef extern from *:
         if (block != NULL)
             streamd_add(heap, -(long long)streamd_block_memory(block));
         free(block);
+    }
+    static inline void *streamd_malloc_sized(streamd_heap *heap, size_t size) {
+        if (streamd_fits_small(size))
+            return heap->take((size + STREAMD_UNIT - 1) / STREAMD_UNIT);
+        return streamd_realloc_aligned(heap, NULL, size);
+    }
+    static inline void streamd_free_sized(streamd_heap *heap, void *block, size_t size) {
+        if (streamd_fits_small(size))
+            heap->give_back(block);
+        else
+            streamd_free(heap, block);
+    }
+    static inline size_t streamd_sized_memory(void *block, size_t size) {
+        return streamd_fits_small(size) ? streamd_small_size(block) : streamd_block_memory(block);
     }
     STREAMD_CALLED void *streamd_realloc(streamd_heap *heap, void *block, size_t size) {
         size_t usable;
@@ -150,6 +166,9 @@ cdef extern from *:
     void *streamd_calloc(streamd_heap *heap, size_t count, size_t size) noexcept nogil
     void *streamd_realloc(streamd_heap *heap, void *block, size_t size) noexcept nogil
     void *streamd_realloc_aligned(streamd_heap *heap, void *block, size_t size) noexcept nogil
+    void *streamd_malloc_sized(streamd_heap *heap, size_t size) noexcept nogil
+    void streamd_free_sized(streamd_heap *heap, void *block, size_t size) noexcept nogil
+    size_t streamd_sized_memory(void *block, size_t size) noexcept nogil
     void streamd_free(streamd_heap *heap, void *block) noexcept nogil
     void streamd_add(streamd_heap *heap, long long size) noexcept nogil
     long long streamd_counted(streamd_heap *heap) noexcept nogil
@@ -179,6 +198,21 @@ cdef inline void *realloc_aligned(void *block, size_t size) noexcept nogil:
 
 cdef inline void free(void *block) noexcept nogil:
     streamd_free(&heap_state, block)
+
+
+cdef inline void *malloc_sized(size_t size) noexcept nogil:
+    """As malloc, for those who know the size of a block when they free it: small ones are rounded to 8 bytes only."""
+    return streamd_malloc_sized(&heap_state, size)
+
+
+cdef inline void free_sized(void *block, size_t size) noexcept nogil:
+    """Free a block of malloc_sized, which only this function does."""
+    streamd_free_sized(&heap_state, block, size)
+
+
+cdef inline size_t sized_memory(void *block, size_t size) noexcept nogil:
+    """Bytes of memory that a block of malloc_sized takes."""
+    return streamd_sized_memory(block, size)
 
 
 cdef inline size_t block_size(void *block) noexcept nogil:

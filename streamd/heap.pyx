@@ -14,7 +14,8 @@ eight bytes to each, and return their memory only where the end of its heap is f
     +-------+--------+--------+- - -+----------+     +-+---------+---------+------+---------+- - - - - -+
 
 A slab has 16 KiB, and blocks of one size, a multiple of 16 bytes. Each of them starts 8 bytes after such a multiple,
-where no block of the C library does: so `free` knows whose it is. A slab without blocks can be used for another size;
+where no block of the C library does: so `free` knows whose it is. Blocks of malloc_sized may also have 8 bytes more,
+since their sizes already show whose they are. A slab without blocks can be used for another size;
 its pages are returned to the system at once. A lock guards all of it, since a thread frees large values in the
 background; it is held for a few instructions, or for one system call. What needs addresses of the C library, as the
 interpreters of scripts do, calls realloc_aligned.
@@ -35,7 +36,7 @@ cdef extern from *:
 
     static struct {
         int lock;                   /* of all below, and of the slabs */
-        streamd_slab *open[STREAMD_SMALL_MOST / STREAMD_STEP + 1];  /* by the steps of their blocks: slabs with room */
+        streamd_slab *open[STREAMD_SMALL_MOST / STREAMD_UNIT + 1];  /* by the units of their blocks: slabs with room */
         streamd_slab *unused;
         long long used;             /* slabs */
     } slabs;
@@ -58,17 +59,17 @@ cdef extern from *:
     }
     static void streamd_open_slab(streamd_slab *slab) {
         slab->previous = NULL;
-        slab->next = slabs.open[slab->steps];
+        slab->next = slabs.open[slab->units];
         if (slab->next != NULL)
             slab->next->previous = slab;
-        slabs.open[slab->steps] = slab;
+        slabs.open[slab->units] = slab;
         slab->is_open = 1;
     }
     static void streamd_close_slab(streamd_slab *slab) {
         if (slab->previous != NULL)
             slab->previous->next = slab->next;
         else
-            slabs.open[slab->steps] = slab->next;
+            slabs.open[slab->units] = slab->next;
         if (slab->next != NULL)
             slab->next->previous = slab->previous;
         slab->is_open = 0;
@@ -91,7 +92,7 @@ cdef extern from *:
         }
         return 1;
     }
-    static streamd_slab *streamd_begin_slab(size_t steps) {
+    static streamd_slab *streamd_begin_slab(size_t units) {
         streamd_slab *slab;
         if (slabs.unused == NULL && !streamd_add_chunk())
             return NULL;
@@ -99,9 +100,9 @@ cdef extern from *:
         slabs.unused = slab->next;
         slab->hole = NULL;
         slab->fresh = streamd_slab_start(slab) + 8;
-        slab->last = streamd_slab_start(slab) + STREAMD_SLAB - steps * STREAMD_STEP;
+        slab->last = streamd_slab_start(slab) + STREAMD_SLAB - units * STREAMD_UNIT;
         slab->live = 0;
-        slab->steps = (uint8_t)steps;
+        slab->units = (uint8_t)units;
         streamd_open_slab(slab);
         slabs.used++;
         return slab;
@@ -117,13 +118,12 @@ cdef extern from *:
         madvise(streamd_slab_start(slab), STREAMD_SLAB, MADV_DONTNEED);
     }
 
-    static void *streamd_take(size_t size) {
-        size_t steps = (size + STREAMD_STEP - 1) / STREAMD_STEP;
+    static void *streamd_take(size_t units) {
         streamd_slab *slab;
         char *block;
         streamd_lock();
-        slab = slabs.open[steps];
-        if (slab == NULL && (slab = streamd_begin_slab(steps)) == NULL) {
+        slab = slabs.open[units];
+        if (slab == NULL && (slab = streamd_begin_slab(units)) == NULL) {
             streamd_unlock();
             return NULL;
         }
@@ -132,12 +132,12 @@ cdef extern from *:
             memcpy(&slab->hole, block, sizeof(char *));
         else {
             block = slab->fresh;
-            slab->fresh += steps * STREAMD_STEP;
+            slab->fresh += units * STREAMD_UNIT;
         }
         slab->live++;
         if (slab->hole == NULL && slab->fresh > slab->last)
             streamd_close_slab(slab);
-        streamd_count_small((long long)(steps * STREAMD_STEP));
+        streamd_count_small((long long)(units * STREAMD_UNIT));
         streamd_unlock();
         return block;
     }
@@ -146,7 +146,7 @@ cdef extern from *:
         streamd_lock();
         memcpy(block, &slab->hole, sizeof(char *));
         slab->hole = block;
-        streamd_count_small(-(long long)slab->steps * STREAMD_STEP);
+        streamd_count_small(-(long long)slab->units * STREAMD_UNIT);
         if (!slab->is_open)
             streamd_open_slab(slab);
         if (--slab->live == 0)

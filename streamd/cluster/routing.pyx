@@ -208,7 +208,7 @@ cdef class Routing(Capability):
     cdef int take(self, Search *search, bytes key) except -1:
         """Take in one key."""
         cdef int slot = slot_of(key)
-        cdef KeyRecord record
+        cdef KeyRecord *record
         if search.slot < 0:
             search.slot = slot
             search.first = <PyObject *>key
@@ -220,7 +220,7 @@ cdef class Routing(Capability):
         if self.states[slot] & (MIGRATING | IMPORTING) and not search.has_channels:
             self.db.now_ms = (self.dispatcher.ended_us + self.dispatcher.wall_offset_us) // 1000
             record = self.db.find_record(key)
-            if record is None or is_due(self.db, record, self.db.now_ms):
+            if record is NULL or is_due(self.db, record, self.db.now_ms):
                 search.missing += 1
             else:
                 search.existing += 1

@@ -13,5 +13,5 @@ cdef class Accesses(Deadlines):
     cdef unsigned long long dice          # state of a generator of random numbers, never 0
 
     cdef unsigned long long roll(self) noexcept
-    cdef int decayed_uses(self, KeyRecord record) noexcept
-    cdef void note_use(self, KeyRecord record) noexcept
+    cdef int decayed_uses(self, KeyRecord *record) noexcept
+    cdef void note_use(self, KeyRecord *record) noexcept

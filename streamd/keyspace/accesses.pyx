@@ -29,7 +29,7 @@ cdef class Accesses(Deadlines):
         self.dice ^= self.dice << 17
         return self.dice
 
-    cdef int decayed_uses(self, KeyRecord record) noexcept:
+    cdef int decayed_uses(self, KeyRecord *record) noexcept:
         """`uses` as it is now, after the minutes in which nothing raised it."""
         cdef int periods
         if self.decay_minutes <= 0:
@@ -37,7 +37,7 @@ cdef class Accesses(Deadlines):
         periods = <unsigned short>(minute_of(self.now_ms) - record.used_minute) // self.decay_minutes
         return record.uses - periods if periods < record.uses else 0
 
-    cdef void note_use(self, KeyRecord record) noexcept:
+    cdef void note_use(self, KeyRecord *record) noexcept:
         """Note an access."""
         cdef int uses
         cdef double chance

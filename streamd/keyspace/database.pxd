@@ -59,7 +59,7 @@ cdef class Database(Accesses):
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
     cdef int set_typed(self, bytes key, object value, int number, bint keep_expiry) except -1    # as set, of that type
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
-    cdef int evict(self, KeyRecord record) except -1       # delete it, to make room; then
+    cdef int evict(self, bytes key) except -1           # delete it, to make room; then
     cdef int report_evicted(self, bytes key) except -1  # notify the listener
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
@@ -78,7 +78,7 @@ cdef class Database(Accesses):
     cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1
     cpdef int flush(self) except -1
     cpdef Py_ssize_t count_in_slot(self, int slot) except -1
-    cdef bint is_shown(self, KeyRecord record) except -1
+    cdef bint is_shown(self, const KeyRecord *record) except -1
     cpdef int swap_with(self, Database other) except -1
     cdef inline int signal_ready(self, bytes key) except -1:
         """Report that `key` changed in a way that may serve a waiting client. Costs one test when no client waits."""
@@ -88,33 +88,33 @@ cdef class Database(Accesses):
 
     cpdef int event(self, int kind, bytes event, bytes key) except -1    # something happened to a key; EventClass, name
     cpdef int touched(self, bytes key) except -1                         # the value of a key changed in place
-    cdef KeyRecord find_record(self, bytes key)
-    cdef KeyRecord lookup(self, bytes key)
+    cdef KeyRecord *find_record(self, bytes key) except? NULL
+    cdef KeyRecord *lookup(self, bytes key) except? NULL
     cdef Py_ssize_t below(self, Py_ssize_t bound) noexcept
     cdef bytes random_shown(self)
-    cdef unsigned long long walk(self, unsigned long long cursor, long long limit, list found) except? 0
+    cdef unsigned long long walk(self, unsigned long long cursor, long long limit, list found, list due) except? 0
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit)
-    cdef KeyRecord random_record(self, bint is_expiring)
-    cdef KeyRecord evictable_record(self, bint is_expiring)
-    cdef KeyRecord first_to_expire(self)
-    cdef int weigh(self, KeyRecord record, int sign) except -1
+    cdef KeyRecord *random_record(self, bint is_expiring) noexcept
+    cdef KeyRecord *evictable_record(self, bint is_expiring) except? NULL
+    cdef KeyRecord *first_to_expire(self) except? NULL
+    cdef int weigh(self, KeyRecord *record, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1
-    cdef int insert(self, KeyRecord record) except -1
-    cdef int note_reserved(self, KeyRecord record) except -1
-    cdef int forget_reserved(self, KeyRecord record) except -1
+    cdef int insert(self, bytes key, KeyRecord *record) except -1
+    cdef int note_reserved(self, KeyRecord *record) except -1
+    cdef int forget_reserved(self, KeyRecord *record) except -1
     cdef int make_way(self, bytes key) except -1
-    cdef list records_at(self, Py_ssize_t number)
+    cdef KeyRecord *record_at(self, Py_ssize_t number, uint32_t *at) noexcept
     cdef int make_shards(self) except -1
-    cdef KeyIndex *shard_with(self, KeyRecord record) noexcept
+    cdef KeyIndex *shard_with(self, const KeyRecord *record, uint32_t hash) noexcept
     cdef void drop_shards(self) noexcept
-    cdef int take_out(self, KeyRecord record) except -1
+    cdef object take_out(self, KeyRecord *record)
     cdef int resized(self, int number, Py_ssize_t before, Py_ssize_t after) except -1
     cdef Py_ssize_t *sizes_of(self, int number) except NULL
-    cdef KeyRecord add_typed(self, bytes key, object value, int number)
-    cdef int overwrite(self, KeyRecord record, bytes key, object value, int number) except -1
-    cdef int place(self, bytes key, KeyRecord source, object value, long long expire_at_ms) except -1
-    cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1
-    cdef int expire(self, KeyRecord record) except -1
+    cdef KeyRecord *add_typed(self, bytes key, object value, int number) except NULL
+    cdef int overwrite(self, KeyRecord *record, bytes key, object value, int number) except -1
+    cdef int place(self, bytes key, object value, int number, int hint, long long expire_at_ms) except -1
+    cdef bint relocate(self, KeyRecord *record, Database target, bytes key) except -1
+    cdef int expire(self, KeyRecord *record) except -1
     cdef int note_own_expiry(self, bytes key) except -1
     cdef int dispose(self, object value, int number) except -1
     cdef int signal_all(self) except -1

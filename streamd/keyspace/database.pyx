@@ -44,13 +44,13 @@ from streamd.keyspace.deadlines cimport Deadline, expiry_of, is_due, wide
 from streamd.keyspace.flushed cimport Detached
 from streamd.keyspace.hash_slot cimport SLOTS, slot_of_text
 from streamd.keyspace.key_index cimport (
-    SHARDS, TAG_BITS, KeyIndex, index_bytes, index_clear, index_find, index_put, index_remove, index_reserve,
-    index_step, record_in, shard_of,
+    SHARDS, TAG_BITS, Found, KeyIndex, index_bytes, index_clear, index_find, index_next, index_put, index_remove,
+    index_reserve, index_step, record_in, shard_of,
 )
 from streamd.keyspace.lazyfree import LazyFree
 from streamd.keyspace.key_record cimport (
-    ACCESS_CHANGES, ACCESS_FREQUENCY, LOOKUP_BYTES, NEW_USES, KeyRecord, key_of, minute_of, new_record,
-    put_value, record_size, set_accessed, value_of,
+    ACCESS_CHANGES, ACCESS_FREQUENCY, LOOKUP_BYTES, NEW_USES, KeyRecord, accessed_of, free_record, hash_of,
+    key_of, minute_of, new_record, put_value, record_size, set_accessed, take_value, value_of,
 )
 from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
@@ -59,7 +59,9 @@ from streamd.keyspace.listener cimport (
 from streamd.keyspace.timed_values cimport TimedValue, TimedValues
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_class as class_of, type_at
 
-__all__ = ["RESERVED", "Database", "has_any_due", "has_due", "has_timed_due", "memory_in_use", "with_keys"]
+__all__ = [
+    "RESERVED", "Database", "KeyView", "has_any_due", "has_due", "has_timed_due", "memory_in_use", "with_keys",
+]
 
 cdef enum:
     SLOT_TRIES = 32     # draws of slots, after which a shard is drawn by its number of records
@@ -73,7 +75,7 @@ RESERVED = RESERVED_PREFIX
 """How the keys begin whose values the server reads itself, however they came: set, loaded, restored, renamed."""
 
 
-cdef inline bint is_reserved(KeyRecord record) noexcept:
+cdef inline bint is_reserved(KeyRecord *record) noexcept:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(RESERVED_PREFIX)
     return record.size > size and memcmp(record.text, PyBytes_AS_STRING(RESERVED_PREFIX), <size_t>size) == 0
 
@@ -122,7 +124,7 @@ cdef class Database:
         """The hash slots that have keys, ascending."""
         return [slot for slot in range(SLOTS) if self.count_in_slot(slot)]
 
-    cdef bint is_shown(self, KeyRecord record) except -1:
+    cdef bint is_shown(self, const KeyRecord *record) except -1:
         """Whether those who ask for any key, or all of them, are shown this one: its slot is served here."""
         return self.shown is None or self.shown[slot_of_text(<unsigned char *>record.text, record.size)] != 0
 
@@ -134,15 +136,14 @@ cdef class Database:
 
     # --- Records -------------------------------------------------------------------------------------------------
 
-    cdef KeyRecord find_record(self, bytes key):
-        """The record of a key, or None; expired or not."""
-        cdef PyObject *found
+    cdef KeyRecord *find_record(self, bytes key) except? NULL:
+        """The record of a key, or NULL; expired or not."""
         cdef uint32_t hash
         cdef Py_ssize_t size, number
         if key is None:
             raise TypeError("a key is bytes, not None")
         if self.shards is NULL:
-            return None
+            return NULL
         hash = <uint32_t>PyObject_Hash(key)
         size = PyBytes_GET_SIZE(key)
         if not self.by_slot:
@@ -151,14 +152,13 @@ cdef class Database:
             number = self.hinted_slot
         else:
             number = slot_of_text(<unsigned char *>PyBytes_AS_STRING(key), size)
-        found = index_find(&self.shards[number], PyBytes_AS_STRING(key), size, hash)
-        return None if found is NULL else <KeyRecord>found
+        return index_find(&self.shards[number], PyBytes_AS_STRING(key), size, hash)
 
-    cdef KeyIndex *shard_with(self, KeyRecord record) noexcept:
+    cdef KeyIndex *shard_with(self, const KeyRecord *record, uint32_t hash) noexcept:
         """The shard that a record belongs to; there must be shards."""
         if self.by_slot:
             return &self.shards[slot_of_text(<unsigned char *>record.text, record.size)]
-        return &self.shards[shard_of(record.hash)]
+        return &self.shards[shard_of(hash)]
 
     cdef int make_shards(self) except -1:
         """Make the shards, all empty."""
@@ -178,51 +178,48 @@ cdef class Database:
             self.index_bytes = 0
             self.most_room = 0
 
-    cdef list records_at(self, Py_ssize_t number):
-        """The records of a shard, in no order."""
-        cdef uint32_t at
-        if self.shards is NULL or self.shards[number].count == 0:
-            return []
-        return [
-            <KeyRecord>record_in(self.shards[number].slots[at])
-            for at in range(self.shards[number].room) if self.shards[number].slots[at]
-        ]
+    cdef KeyRecord *record_at(self, Py_ssize_t number, uint32_t *at) noexcept:
+        """The first record of a shard at or after a place, which becomes the next one; NULL: there is none."""
+        return NULL if self.shards is NULL else index_next(&self.shards[number], at)
 
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit):
         """At most `limit` keys of a shard, in no order."""
         cdef list found = []
-        cdef uint32_t at
-        if self.shards is NULL or self.shards[number].count == 0:
-            return found
-        for at in range(self.shards[number].room):
-            if len(found) >= limit:
+        cdef uint32_t at = 0
+        cdef KeyRecord *record
+        while len(found) < limit:
+            record = self.record_at(number, &at)
+            if record is NULL:
                 break
-            if self.shards[number].slots[at]:
-                found.append(key_of(<KeyRecord>record_in(self.shards[number].slots[at])))
+            found.append(key_of(record))
         return found
 
-    cdef KeyRecord lookup(self, bytes key):
-        """The record of a key, or None; an expired key is removed, unless removing waits."""
-        cdef KeyRecord record = self.find_record(key)
-        if record is None:
-            return None
+    cdef KeyRecord *lookup(self, bytes key) except? NULL:
+        """The record of a key, or NULL; an expired key is removed, unless removing waits."""
+        cdef KeyRecord *record = self.find_record(key)
+        if record is NULL:
+            return NULL
         if is_due(self, record, self.now_ms) and not self.keeps_expired:
             if not self.holds_expired:
                 self.expire(record)
-            return None
+            return NULL
         return record
 
-    cdef int insert(self, KeyRecord record) except -1:
-        """Give a new record its place in its shard; its key must be missing."""
+    cdef int insert(self, bytes key, KeyRecord *record) except -1:
+        """Give a new record its place in its shard; its key must be missing. A failure frees the record."""
         cdef KeyIndex *shard
-        if self.shards is NULL:
-            self.make_shards()
-        shard = self.shard_with(record)
-        if index_find(shard, record.text, record.size, record.hash) is not NULL:
-            self.make_way(key_of(record))
-            return self.insert(record)
-        self.index_bytes += index_reserve(shard)
-        self.index_bytes += index_put(shard, record)
+        cdef uint32_t hash = <uint32_t>PyObject_Hash(key)
+        try:
+            if self.shards is NULL:
+                self.make_shards()
+            shard = self.shard_with(record, hash)
+            if index_find(shard, record.text, record.size, hash) is not NULL:
+                self.make_way(key)
+            self.index_bytes += index_reserve(shard)
+        except BaseException:
+            free_record(record)
+            raise
+        self.index_bytes += index_put(shard, record, hash)
         self.most_room = max(self.most_room, shard.room)
         record.used_minute = minute_of(self.now_ms)
         self.weigh(record, 1)
@@ -231,14 +228,14 @@ cdef class Database:
             self.note_reserved(record)
         return 0
 
-    cdef int note_reserved(self, KeyRecord record) except -1:
+    cdef int note_reserved(self, KeyRecord *record) except -1:
         """A reserved key has come."""
         if self.reserved is None:
             self.reserved = set()
         self.reserved.add(key_of(record))
         return 0
 
-    cdef int forget_reserved(self, KeyRecord record) except -1:
+    cdef int forget_reserved(self, KeyRecord *record) except -1:
         """A reserved key goes."""
         self.reserved.remove(key_of(record))
         if not self.reserved:
@@ -251,19 +248,21 @@ cdef class Database:
             raise KeyError(key)
         return self.expire(self.find_record(key))
 
-    cdef int take_out(self, KeyRecord record) except -1:
-        """Take a record out of both structures."""
-        cdef object _value = value_of(record)   # before anything changes: a closed value is opened, which may fail
+    cdef object take_out(self, KeyRecord *record):
+        """Take a record out of both structures, and free it; its value."""
+        value_of(record)        # before anything changes: a closed value is opened, which may fail
         if record.deadline_at >= 0:
             self.drop_deadline(record)
         if is_reserved(record):
             self.forget_reserved(record)
         self.weigh(record, -1)
-        self.index_bytes -= index_remove(self.shard_with(record), record)
+        self.index_bytes -= index_remove(self.shard_with(record, hash_of(record)), record)
         self.count -= 1
-        return 0
+        value = take_value(record)
+        free_record(record)
+        return value
 
-    cdef int weigh(self, KeyRecord record, int sign) except -1:
+    cdef int weigh(self, KeyRecord *record, int sign) except -1:
         """Count the memory of a record, with its key and value, in (1) or out (-1)."""
         cdef int size_class = NO_SIZE
         cdef long long due
@@ -275,7 +274,7 @@ cdef class Database:
         if type.is_timed:
             due = type.due(value) if sign > 0 else -1
             self.retime(None if due < 0 else key_of(record), <TimedValue?>value, due)
-        self.object_bytes += sign * (record_size(record) + weight)
+        self.object_bytes += sign * weight
         return 0
 
     cdef int resized(self, int number, Py_ssize_t before, Py_ssize_t after) except -1:
@@ -317,19 +316,20 @@ cdef class Database:
             self.trash.release(value)
         return 0
 
-    cdef int expire(self, KeyRecord record) except -1:
+    cdef int expire(self, KeyRecord *record) except -1:
         """Remove a key because its time has come."""
         cdef bytes key = key_of(record)
-        self.take_out(record)
+        cdef int number = record.type_number
+        value = self.take_out(record)
         self.expired_keys += 1
         self.signal_ready(key)
-        self.dispose(value_of(record), record.type_number)
+        self.dispose(value, number)
         self.listener.key_removed(self, key)
         self.touched(key)
         self.event(EVENT_EXPIRED, b"expired", key)
         return 0
 
-    cdef int overwrite(self, KeyRecord record, bytes key, object value, int number) except -1:
+    cdef int overwrite(self, KeyRecord *record, bytes key, object value, int number) except -1:
         """Put another value in place under a key; what belonged to the old value goes with it, the expiry stays."""
         cdef int old_number = record.type_number
         old = value_of(record)
@@ -368,8 +368,8 @@ cdef class Database:
 
     def note_change(self, bytes key not None):
         """Note that a key is changed now, where changes make keys young; watchers are not notified."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is not None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is not NULL:
             set_accessed(record, self.now_ms)
 
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1:
@@ -384,13 +384,13 @@ cdef class Database:
 
     cpdef int frequency(self, bytes key) except -2:
         """How often a key is accessed, on a logarithmic scale from 0 to 255; -1 when it is missing. No access."""
-        cdef KeyRecord record = self.lookup(key)
-        return -1 if record is None else self.decayed_uses(record)
+        cdef KeyRecord *record = self.lookup(key)
+        return -1 if record is NULL else self.decayed_uses(record)
 
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1:
         """Note what another server knew of the accesses of a key: RESTORE. -1: nothing. KeyError: no such key."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             raise KeyError(key)
         if accessed_ms >= 0:
             set_accessed(record, accessed_ms)
@@ -407,7 +407,7 @@ cdef class Database:
         cdef unsigned long long number = self.roll() * <unsigned long long>0x2545F4914F6CDD1D >> 32
         return <Py_ssize_t>(number * <unsigned long long>bound >> 32)
 
-    cdef KeyRecord random_record(self, bint is_expiring):
+    cdef KeyRecord *random_record(self, bint is_expiring) noexcept:
         """Any record, or any of those with an expiry; there must be one. Expired ones too.
 
         Each is as likely as the others: all shards count as if they had as many slots as the largest one, and a slot
@@ -416,12 +416,12 @@ cdef class Database:
         cdef KeyIndex *shard
         cdef Py_ssize_t at, number = 0, left
         if is_expiring:
-            return <KeyRecord>self.deadlines[self.below(self.deadline_count)].record
+            return self.deadlines[self.below(self.deadline_count)].record
         for _ in range(SLOT_TRIES):
             shard = &self.shards[self.below(self.shard_count)]
             at = self.below(self.most_room)
             if at < shard.room and shard.slots[at]:
-                return <KeyRecord>record_in(shard.slots[at])
+                return record_in(shard.slots[at])
         left = self.below(self.count)
         while left >= self.shards[number].count:
             left -= self.shards[number].count
@@ -430,12 +430,13 @@ cdef class Database:
         while True:
             at = self.below(shard.room)
             if shard.slots[at]:
-                return <KeyRecord>record_in(shard.slots[at])
+                return record_in(shard.slots[at])
 
-    cdef KeyRecord evictable_record(self, bint is_expiring):
-        """As `random_record`, but of a slot that is shown, or None: keys that arrive from a node are not evicted."""
-        cdef KeyRecord record
+    cdef KeyRecord *evictable_record(self, bint is_expiring) except? NULL:
+        """As `random_record`, but of a slot that is shown, or NULL: keys that arrive from a node are not evicted."""
+        cdef KeyRecord *record
         cdef Py_ssize_t first, slot
+        cdef uint32_t at
         if self.shown is None:
             return self.random_record(is_expiring)
         for _ in range(RANDOM_TRIES):
@@ -446,30 +447,33 @@ cdef class Database:
         for slot in range(SLOTS):
             slot = (first + slot) % SLOTS
             if self.shown[slot]:
-                for record in self.records_at(slot):
+                at = 0
+                record = self.record_at(slot, &at)
+                while record is not NULL:
                     if record.deadline_at >= 0 or not is_expiring:
                         return record
-        return None
+                    record = self.record_at(slot, &at)
+        return NULL
 
-    cdef KeyRecord first_to_expire(self):
-        """The record with the earliest deadline of those that may be evicted, or None."""
+    cdef KeyRecord *first_to_expire(self) except? NULL:
+        """The record with the earliest deadline of those that may be evicted, or NULL."""
         cdef Py_ssize_t at, found = -1
         if self.deadline_count == 0:
-            return None
-        if self.shown is None or self.is_shown(<KeyRecord>self.deadlines[0].record):
-            return <KeyRecord>self.deadlines[0].record
+            return NULL
+        if self.shown is None or self.is_shown(self.deadlines[0].record):
+            return self.deadlines[0].record
         for at in range(self.deadline_count):
             if (found < 0 or self.deadlines[at].at_ms < self.deadlines[found].at_ms) \
-                    and self.is_shown(<KeyRecord>self.deadlines[at].record):
+                    and self.is_shown(self.deadlines[at].record):
                 found = at
-        return None if found < 0 else <KeyRecord>self.deadlines[found].record
+        return NULL if found < 0 else self.deadlines[found].record
 
     # --- Keys and values -----------------------------------------------------------------------------------------
 
     cpdef object find(self, bytes key):
         """The value of a key for a command that reads it, or None. Counts a hit or a miss."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             self.misses += 1
             self.event(EVENT_KEY_MISS, b"keymiss", key)
             return None
@@ -483,8 +487,8 @@ cdef class Database:
 
         tells  whether a missing key is reported
         """
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             self.misses += 1
             if tells:
                 self.event(EVENT_KEY_MISS, b"keymiss", key)
@@ -494,8 +498,8 @@ cdef class Database:
 
     cpdef bint touch(self, bytes key) except -1:
         """Make now the access time of a key, whatever `touch_on_access` says; False, and a miss, when it is missing."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             self.misses += 1
             self.event(EVENT_KEY_MISS, b"keymiss", key)
             return False
@@ -505,8 +509,8 @@ cdef class Database:
 
     cpdef object find_for_write(self, bytes key):
         """The value of a key for a command that may change it, or None. Counts neither hit nor miss."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             return None
         if self.touch_on_access:
             self.note_use(record)
@@ -514,25 +518,25 @@ cdef class Database:
 
     cpdef object peek(self, bytes key):
         """The value of a key, or None; nothing is counted and the access time stays."""
-        cdef KeyRecord record = self.lookup(key)
-        return None if record is None else value_of(record)
+        cdef KeyRecord *record = self.lookup(key)
+        return None if record is NULL else value_of(record)
 
     cpdef bint is_overdue(self, bytes key) except -1:
         """Whether a key has expired but still exists because it was not accessed; it stays."""
-        cdef KeyRecord record = self.find_record(key)
-        return record is not None and is_due(self, record, self.now_ms)
+        cdef KeyRecord *record = self.find_record(key)
+        return record is not NULL and is_due(self, record, self.now_ms)
 
     cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
         self.add_typed(key, value, number_of(value))
         return 0
 
-    cdef KeyRecord add_typed(self, bytes key, object value, int number):
+    cdef KeyRecord *add_typed(self, bytes key, object value, int number) except NULL:
         """As add, of the type with a number; the new record."""
-        cdef KeyRecord record = new_record(key)
+        cdef KeyRecord *record = new_record(key)
         put_value(record, value, number)
         set_accessed(record, self.now_ms)
-        self.insert(record)
+        self.insert(key, record)
         self.signal_ready(key)
         self.touched(key)
         self.event(EVENT_NEW, b"new", key)
@@ -544,8 +548,8 @@ cdef class Database:
 
     cdef int set_typed(self, bytes key, object value, int number, bint keep_expiry) except -1:
         """As set, of the type with a number."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             self.add_typed(key, value, number)
             return 0
         old = value_of(record)      # before anything changes, as in take_out
@@ -561,22 +565,26 @@ cdef class Database:
 
         tells  whether to report the event `del`
         """
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        cdef int number
+        if record is NULL:
             return False
-        self.take_out(record)
+        number = record.type_number
+        value = self.take_out(record)
         self.signal_ready(key)
         self.touched(key)
-        self.dispose(value_of(record), record.type_number)
+        self.dispose(value, number)
         if tells:
             self.event(EVENT_GENERIC, b"del", key)
         return True
 
-    cdef int evict(self, KeyRecord record) except -1:
-        """Remove a key to make room; `report_evicted` must follow."""
-        self.take_out(record)
+    cdef int evict(self, bytes key) except -1:
+        """Remove a key, which must be there, to make room; `report_evicted` must follow."""
+        cdef KeyRecord *record = self.find_record(key)
+        cdef int number = record.type_number
+        value = self.take_out(record)
         self.evicted_keys += 1
-        self.dispose(value_of(record), record.type_number)
+        self.dispose(value, number)
         return 0
 
     cdef int report_evicted(self, bytes key) except -1:
@@ -588,36 +596,37 @@ cdef class Database:
         return 0
 
     def record(self, bytes key not None):
-        """The KeyRecord of a key, or None; nothing is counted and the access time stays."""
-        return self.lookup(key)
+        """The KeyView of a key, or None; nothing is counted and the access time stays."""
+        return None if self.lookup(key) is NULL else view_of(self, key)
 
     def __len__(self):
         """Keys, including expired ones that were not accessed yet, as DBSIZE counts them."""
         return self.count
 
     def __contains__(self, bytes key not None):
-        return self.lookup(key) is not None
+        return self.lookup(key) is not NULL
 
     # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
 
-    cdef int place(self, bytes key, KeyRecord source, object value, long long expire_at_ms) except -1:
-        """Store `value`, of the type of `source`, under `key`, whatever `key` held; it counts as new.
+    cdef int place(self, bytes key, object value, int number, int hint, long long expire_at_ms) except -1:
+        """Store `value`, of the type with a number, under `key`, whatever `key` held; it counts as new.
 
+        hint          of the new record
         expire_at_ms  Unix time in ms; -1: never
         """
-        cdef KeyRecord record = self.lookup(key)
-        if record is None:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL:
             record = new_record(key)
-            put_value(record, value, source.type_number)
-            self.insert(record)
+            put_value(record, value, number)
+            self.insert(key, record)
             self.signal_ready(key)
             self.touched(key)
         else:
-            self.overwrite(record, key, value, source.type_number)
+            self.overwrite(record, key, value, number)
         self.event(EVENT_NEW, b"new", key)
         set_accessed(record, self.now_ms)
         record.uses, record.used_minute = NEW_USES, minute_of(self.now_ms)
-        record.hint = <unsigned char>type_at(source.type_number).moved_hint(key_of(source), value, source.hint)
+        record.hint = <unsigned char>hint
         if expire_at_ms >= 0:
             self.set_deadline(record, expire_at_ms)
             self.note_own_expiry(key)
@@ -625,41 +634,44 @@ cdef class Database:
             self.drop_deadline(record)
         return 0
 
-    cdef bint relocate(self, KeyRecord record, Database target, bytes key) except -1:
+    cdef bint relocate(self, KeyRecord *record, Database target, bytes key) except -1:
         """Take a record out and store its value, and what is known of it, under `key` of `target`."""
         cdef long long expire_at_ms = expiry_of(self, record)
         cdef bytes old_key = key_of(record)
-        self.take_out(record)
+        cdef int number = record.type_number
+        cdef int hint = type_at(number).moved_hint(old_key, value_of(record), record.hint)
+        value = self.take_out(record)
         self.signal_ready(old_key)
         self.touched(old_key)
-        target.place(key, record, value_of(record), expire_at_ms)
+        target.place(key, value, number, hint, expire_at_ms)
         return True
 
     cpdef bint rename(self, bytes key, bytes new_key) except -1:
         """Give a key another name, expiry and all; what was there is overwritten. False when `key` is missing."""
-        cdef KeyRecord target
-        cdef KeyRecord record = self.lookup(key)
+        cdef KeyRecord *target
+        cdef KeyRecord *record = self.lookup(key)
         if new_key is None:
             raise TypeError("a key is bytes, not None")
-        if record is None:
+        if record is NULL:
             return False
         if key == new_key:
             return True
         target = self.lookup(new_key)
-        old = None if target is None else value_of(target)
+        old = None if target is NULL else value_of(target)
+        value = value_of(record)
         self.relocate(record, self, new_key)
         self.event(EVENT_GENERIC, b"rename_from", key)
         self.event(EVENT_GENERIC, b"rename_to", new_key)
         if old is not None:
-            self.tell_overwritten(new_key, old, value_of(record))
+            self.tell_overwritten(new_key, old, value)
         return True
 
     cpdef bint move(self, bytes key, Database target) except -1:
         """Move a key to another database; False when it is missing here or there already."""
-        cdef KeyRecord record = self.lookup(key)
+        cdef KeyRecord *record = self.lookup(key)
         if target is None:
             raise TypeError("there is no database to move to")
-        if record is None or target.lookup(key) is not None:
+        if record is NULL or target.lookup(key) is not NULL:
             return False
         self.relocate(record, target, key)
         self.event(EVENT_GENERIC, b"move_from", key)
@@ -671,16 +683,19 @@ cdef class Database:
 
         A key must not be copied to itself.
         """
-        cdef KeyRecord replaced
-        cdef KeyRecord record = self.lookup(key)
+        cdef KeyRecord *replaced
+        cdef int number, hint
+        cdef KeyRecord *record = self.lookup(key)
         if target is None:
             raise TypeError("there is no database to copy to")
-        if record is None:
+        if record is NULL:
             return False
         replaced = target.lookup(new_key)
-        old = None if replaced is None else value_of(replaced)
-        value = type_at(record.type_number).copy(value_of(record))
-        target.place(new_key, record, value, expiry_of(self, record))
+        old = None if replaced is NULL else value_of(replaced)
+        number = record.type_number
+        value = type_at(number).copy(value_of(record))
+        hint = type_at(number).moved_hint(key, value, record.hint)
+        target.place(new_key, value, number, hint, expiry_of(self, record))
         target.event(EVENT_GENERIC, b"copy_to", new_key)
         if old is not None:
             target.tell_overwritten(new_key, old, value)
@@ -690,15 +705,15 @@ cdef class Database:
 
     cpdef long long expiry(self, bytes key) except? -3:
         """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing."""
-        cdef KeyRecord record = self.lookup(key)
-        return -2 if record is None else expiry_of(self, record)
+        cdef KeyRecord *record = self.lookup(key)
+        return -2 if record is NULL else expiry_of(self, record)
 
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1:
         """Let a key expire at a Unix time in ms (0 or later); False when it is missing."""
-        cdef KeyRecord record = self.lookup(key)
+        cdef KeyRecord *record = self.lookup(key)
         if at_ms < 0:
             raise ValueError("an expiry is a Unix time in ms")
-        if record is None:
+        if record is NULL:
             return False
         self.set_deadline(record, at_ms)
         self.note_own_expiry(key)
@@ -714,8 +729,8 @@ cdef class Database:
 
     cpdef bint persist(self, bytes key) except -1:
         """Take the expiry of a key away; False when it has none, or is missing."""
-        cdef KeyRecord record = self.lookup(key)
-        if record is None or record.deadline_at < 0:
+        cdef KeyRecord *record = self.lookup(key)
+        if record is NULL or record.deadline_at < 0:
             return False
         self.drop_deadline(record)
         self.touched(key)
@@ -725,24 +740,22 @@ cdef class Database:
     cpdef long long expire_due(self, long long limit) except -1:
         """Remove keys whose time has come, the longest overdue first, but at most `limit`; how many they were."""
         cdef long long removed = 0
-        cdef KeyRecord record
         while removed < limit and self.deadline_count and self.deadlines[0].at_ms < self.now_ms:
-            record = <KeyRecord>self.deadlines[0].record
-            self.expire(record)
+            self.expire(self.deadlines[0].record)
             removed += 1
         return removed
 
     def expire_own(self):
         """Remove those of `own_expiries` whose time has come; how many they were. O(own_expiries)."""
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef long long removed = 0
         cdef bytes key
         for key in list(self.own_expiries or ()):
             record = self.find_record(key)
-            if record is not None and record.deadline_at >= 0 and not is_due(self, record, self.now_ms):
+            if record is not NULL and record.deadline_at >= 0 and not is_due(self, record, self.now_ms):
                 continue
             self.own_expiries.discard(key)
-            if record is not None and record.deadline_at >= 0:
+            if record is not NULL and record.deadline_at >= 0:
                 self.expire(record)
                 removed += 1
         return removed
@@ -804,12 +817,16 @@ cdef class Database:
 
     def keys(self):
         """All keys that have not expired, in no order, as a list. O(n)."""
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef list found = []
+        cdef uint32_t at
         for number in range(self.shard_count):
-            for record in self.records_at(number):
+            at = 0
+            record = self.record_at(number, &at)
+            while record is not NULL:
                 if not is_due(self, record, self.now_ms) and self.is_shown(record):
                     found.append(key_of(record))
+                record = self.record_at(number, &at)
         return found
 
     def random_key(self):
@@ -817,7 +834,7 @@ cdef class Database:
 
         While removing waits, and every key has an expiry, an expired key after some tries, as in Redis.
         """
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef int tries = 0
         while self.count:
             record = self.random_record(False)
@@ -843,44 +860,59 @@ cdef class Database:
         at = self.below(self.shards[slot].count)
         return <bytes>self.keys_at(slot, at + 1)[at]
 
-    cdef unsigned long long walk(self, unsigned long long cursor, long long limit, list found) except? 0:
-        """One step of a walk over all keys, see the head: the next cursor; `found` gets about `limit` records."""
+    cdef unsigned long long walk(
+        self, unsigned long long cursor, long long limit, list found, list due
+    ) except? 0:
+        """One step of a walk over all keys, see the head: the next cursor, after about `limit` records.
+
+        found  gets KeyViews of them
+        due    None, or a list that gets the keys of those that have expired; then `found` gets those that are shown
+        """
         cdef unsigned long long places = <unsigned long long>self.shard_count << TAG_BITS
         cdef unsigned long long start
+        cdef Found records
+        cdef Py_ssize_t at
         if limit < 1:
             raise ValueError("limit must be positive")
         if self.shards is NULL:
             return 0
         if cursor == 0 or cursor > places:
             cursor = places
-        while cursor and len(found) < limit:
-            start = (cursor - 1) >> TAG_BITS << TAG_BITS
-            cursor = start + index_step(&self.shards[start >> TAG_BITS], cursor - start, found)
+        memset(&records, 0, sizeof(records))
+        try:
+            while cursor and records.count < limit:
+                start = (cursor - 1) >> TAG_BITS << TAG_BITS
+                cursor = start + index_step(&self.shards[start >> TAG_BITS], cursor - start, &records)
+            for at in range(records.count):
+                if due is None:
+                    found.append(view_of(self, key_of(records.records[at])))
+                elif self.is_shown(records.records[at]):
+                    if is_due(self, records.records[at], self.now_ms):
+                        due.append(key_of(records.records[at]))
+                    else:
+                        found.append(view_of(self, key_of(records.records[at])))
+        finally:
+            free(records.records)
         return cursor
 
     def scan(self, unsigned long long cursor, long long limit):
-        """One step of a walk over all keys: the next cursor, and a list of records.
+        """One step of a walk over all keys: the next cursor, and a list of KeyViews.
 
         cursor  0 to begin, then what the previous call gave; the walk is over when that is 0
         limit   about how many records to look at, at least 1; those found expired are removed and not returned
         What a walk promises, and why: head of this file.
         """
-        cdef KeyRecord record
-        cdef list looked_at = [], found = []
-        cursor = self.walk(cursor, limit, looked_at)
-        for record in looked_at:
-            if not self.is_shown(record):
-                continue
-            if not is_due(self, record, self.now_ms):
-                found.append(record)
-            elif not self.holds_expired:
-                self.expire(record)
+        cdef list found = [], due = []
+        cursor = self.walk(cursor, limit, found, due)
+        if not self.holds_expired:
+            for key in due:
+                self.expire(self.find_record(<bytes>key))
         return cursor, found
 
     def records(self, unsigned long long cursor, long long limit):
         """One step of a walk over all keys that changes nothing: as `scan`, but expired records stay and are listed."""
         cdef list found = []
-        cursor = self.walk(cursor, limit, found)
+        cursor = self.walk(cursor, limit, found, None)
         return cursor, found
 
     cpdef int flush(self) except -1:
@@ -938,9 +970,9 @@ cdef class Database:
 
         An expired key that was not accessed uses memory too, and stays.
         """
-        cdef KeyRecord record = self.find_record(key)
+        cdef KeyRecord *record = self.find_record(key)
         cdef long long size
-        if record is None:
+        if record is NULL:
             return -1
         size = record_size(record) + LOOKUP_BYTES
         if record.deadline_at >= 0:
@@ -959,8 +991,9 @@ cdef class Database:
 
     def check_invariants(self):
         """Walk everything and assert that the structures agree."""
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef Py_ssize_t at = 0
+        cdef uint32_t place
         cdef Py_ssize_t expiring = 0
         cdef long long weight = 0
         cdef int size_class
@@ -979,15 +1012,16 @@ cdef class Database:
         assert self.count == indexed
         assert self.index_bytes == slot_bytes
         for number in range(self.shard_count):
-            for record in self.records_at(number):
+            place = 0
+            record = self.record_at(number, &place)
+            while record is not NULL:
                 assert self.find_record(key_of(record)) is record, "a record is in its shard"
-                assert record.hash == <uint32_t>PyObject_Hash(key_of(record))
+                assert hash_of(record) == <uint32_t>PyObject_Hash(key_of(record))
                 assert value_of(record) is not None
                 if key_of(record).startswith(RESERVED) and record.size > len(RESERVED):
                     reserved.add(key_of(record))
                 assert record.type_number == number_of(value_of(record)), "a record knows the type of its value"
                 size_class = NO_SIZE
-                weight += record_size(record)
                 weight += type_at(record.type_number).weigh(value_of(record), &size_class)
                 if type_at(record.type_number).is_timed and type_at(record.type_number).due(value_of(record)) >= 0:
                     timed += 1
@@ -1001,7 +1035,8 @@ cdef class Database:
                     expiring += 1
                     total += expiry_of(self, record)
                     assert record.deadline_at < self.deadline_count
-                    assert self.deadlines[record.deadline_at].record == <PyObject *>record
+                    assert self.deadlines[record.deadline_at].record is record
+                record = self.record_at(number, &place)
         assert at == self.count
         assert expiring == self.deadline_count <= self.deadline_room
         assert total == self.deadline_sum
@@ -1013,6 +1048,60 @@ cdef class Database:
         assert reserved == (self.reserved or set()), "reserved keys are known"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
+
+
+# --- Keys as Python sees them ----------------------------------------------------------------------------------------
+
+
+@cython.final
+@cython.no_gc
+cdef class KeyView:
+    """What a database knows of a key when it is asked; KeyError when it is no longer there."""
+
+    cdef Database db
+    cdef readonly bytes key
+
+    cdef KeyRecord *get_record(self) except NULL:
+        cdef KeyRecord *record = self.db.find_record(self.key)
+        if record is NULL:
+            raise KeyError(self.key)
+        return record
+
+    @property
+    def value(self):
+        return value_of(self.get_record())
+
+    @property
+    def accessed_ms(self):
+        """Unix time in ms of the last access that counted."""
+        return accessed_of(self.get_record())
+
+    @property
+    def uses(self):
+        """How often it is accessed, on a logarithmic scale."""
+        return self.get_record().uses
+
+    @property
+    def hint(self):
+        """A number that the type keeps of the value."""
+        return self.get_record().hint
+
+    @property
+    def type(self):
+        """The type of the value."""
+        return type_at(self.get_record().type_number)
+
+    @property
+    def encoding(self):
+        """How Redis would store the value, as OBJECT ENCODING says it."""
+        cdef KeyRecord *record = self.get_record()
+        return type_at(record.type_number).encoding(self.key, value_of(record), record.hint)
+
+
+cdef KeyView view_of(Database db, bytes key):
+    cdef KeyView view = KeyView.__new__(KeyView)
+    view.db, view.key = db, key
+    return view
 
 
 def with_keys(list databases not None):

@@ -2,7 +2,6 @@
 """When keys expire. See deadlines.pyx."""
 
 cimport cython
-from cpython.object cimport PyObject
 
 from streamd.keyspace.key_record cimport KeyRecord
 
@@ -16,7 +15,7 @@ cdef extern from *:
 
 cdef struct Deadline:
     long long at_ms
-    PyObject *record                          # borrowed: its shard owns it
+    KeyRecord *record                         # borrowed: its shard owns it
 
 
 cdef class Deadlines:
@@ -25,19 +24,19 @@ cdef class Deadlines:
     cdef Py_ssize_t deadline_room         # allocated, in elements
     cdef wide deadline_sum                # of all deadlines, for the average
 
-    cdef int set_deadline(self, KeyRecord record, long long at_ms) except -1
-    cdef void drop_deadline(self, KeyRecord record) noexcept
+    cdef int set_deadline(self, KeyRecord *record, long long at_ms) except -1
+    cdef void drop_deadline(self, KeyRecord *record) noexcept
     cdef void sift_up(self, Py_ssize_t at) noexcept
     cdef void sift_down(self, Py_ssize_t at) noexcept
     cdef object take_deadlines(self)
 
 
-cdef inline long long expiry_of(Deadlines db, KeyRecord record) noexcept:
+cdef inline long long expiry_of(Deadlines db, KeyRecord *record) noexcept:
     """When a record of a database expires, as Unix time in ms; -1: never."""
     return -1 if record.deadline_at < 0 else db.deadlines[record.deadline_at].at_ms
 
 
-cdef inline bint is_due(Deadlines db, KeyRecord record, long long now_ms) noexcept:
+cdef inline bint is_due(Deadlines db, KeyRecord *record, long long now_ms) noexcept:
     """Whether the time of a record of a database has come."""
     return record.deadline_at >= 0 and db.deadlines[record.deadline_at].at_ms < now_ms
 

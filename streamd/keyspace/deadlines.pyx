@@ -6,7 +6,6 @@ the heap, where its time is, so that changing or removing an expiry is O(log n).
 """
 
 cimport cython
-from cpython.object cimport PyObject
 
 from streamd.heap cimport free, realloc
 from streamd.keyspace.key_record cimport KeyRecord
@@ -30,10 +29,10 @@ cdef class Deadlines:
             if self.deadlines[parent].at_ms <= moving.at_ms:
                 break
             self.deadlines[at] = self.deadlines[parent]
-            (<KeyRecord>self.deadlines[at].record).deadline_at = <int>at
+            self.deadlines[at].record.deadline_at = <int>at
             at = parent
         self.deadlines[at] = moving
-        (<KeyRecord>moving.record).deadline_at = <int>at
+        moving.record.deadline_at = <int>at
 
     cdef void sift_down(self, Py_ssize_t at) noexcept:
         """Move the element at `at` away from the root until no child is earlier."""
@@ -48,12 +47,12 @@ cdef class Deadlines:
             if self.deadlines[child].at_ms >= moving.at_ms:
                 break
             self.deadlines[at] = self.deadlines[child]
-            (<KeyRecord>self.deadlines[at].record).deadline_at = <int>at
+            self.deadlines[at].record.deadline_at = <int>at
             at = child
         self.deadlines[at] = moving
-        (<KeyRecord>moving.record).deadline_at = <int>at
+        moving.record.deadline_at = <int>at
 
-    cdef int set_deadline(self, KeyRecord record, long long at_ms) except -1:
+    cdef int set_deadline(self, KeyRecord *record, long long at_ms) except -1:
         """Let `record` expire at `at_ms`, whether it had an expiry before or not."""
         cdef Deadline *moved
         cdef Py_ssize_t room
@@ -72,12 +71,12 @@ cdef class Deadlines:
             self.deadline_room = room
         self.deadline_sum += at_ms
         self.deadlines[self.deadline_count].at_ms = at_ms
-        self.deadlines[self.deadline_count].record = <PyObject *>record
+        self.deadlines[self.deadline_count].record = record
         self.deadline_count += 1
         self.sift_up(self.deadline_count - 1)
         return 0
 
-    cdef void drop_deadline(self, KeyRecord record) noexcept:
+    cdef void drop_deadline(self, KeyRecord *record) noexcept:
         """Let `record` never expire; it must have an expiry."""
         cdef Py_ssize_t hole = record.deadline_at
         cdef Py_ssize_t last = self.deadline_count - 1
@@ -86,7 +85,7 @@ cdef class Deadlines:
         self.deadline_count = last
         if hole != last:
             self.deadlines[hole] = self.deadlines[last]
-            (<KeyRecord>self.deadlines[hole].record).deadline_at = <int>hole
+            self.deadlines[hole].record.deadline_at = <int>hole
             self.sift_up(hole)
             self.sift_down(hole)
         record.deadline_at = -1

@@ -2,12 +2,11 @@
 """Detached: the records of a flushed database, on their way to be freed."""
 
 cimport cython
-from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
 
 from streamd.keyspace.key_index cimport KeyIndex, index_clear, record_in
-from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, value_of
+from streamd.keyspace.key_record cimport RECORD_CLOSED, KeyRecord, free_record, value_of
 from streamd.keyspace.value_type cimport type_at
 
 
@@ -27,7 +26,7 @@ cdef class Detached:
         cdef Py_ssize_t released = 0
         cdef KeyIndex *shard
         cdef uint64_t slot
-        cdef KeyRecord record
+        cdef KeyRecord *record
         while self.shard_count and released < budget:
             shard = &self.shards[self.shard_count - 1]
             if shard.count == 0:
@@ -38,11 +37,11 @@ cdef class Detached:
             slot = shard.slots[shard.room]
             if slot == 0:
                 continue
-            record = <KeyRecord>record_in(slot)
+            record = record_in(slot)
             shard.count -= 1
             self.count -= 1
             released += 1
             if record.state < RECORD_CLOSED and type_at(record.type_number).frees_slowly:
                 trash.release(value_of(record))
-            Py_DECREF(record)
+            free_record(record)
         return released

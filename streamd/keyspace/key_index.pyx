@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """KeyIndex: the records of one shard of a database, by their keys.
 
-A hash table with linear probing. A slot has eight bytes: the address of a record, and a tag, 21 bits of the hash of its
+A hash table with linear probing. A slot has eight bytes: the address of a record, and a tag, 20 bits of the hash of its
 key, in those that addresses leave free, so that hardly any record is looked at in vain. The hash is the low half of
-the interpreter's, whose seed differs in each process; records keep it.
+the interpreter's, whose seed differs in each process.
 
-              hash  |  shard (10)  |      tag (21)      |1|
+              hash  |  shard (10)  |      tag (20)      | 2 |
 
 The search for a key begins at its home: where its tag, as a fraction of all tags, lies in the slots. So a table may
-have any size, and it moves to another one without a look at a record; it grows by a quarter, since what is free costs
+have any size, and it moves to another one without a look at a record; it grows by an eighth, since what is free costs
 memory for each key. Nothing marks where a record was: those behind it that would not be found any more move up.
 
 Homes have the order of tags, whatever the size. Records can therefore be walked by tag, in any number of steps between
@@ -19,28 +19,27 @@ Shards are so many that a table may be moved whole. Memory is libc's, not stream
 (Database.memory).
 """
 
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 
-from streamd.keyspace.key_record cimport KeyRecord
+from streamd.keyspace.key_record cimport KeyRecord, free_record, hash_of
 
 __all__ = []
 
 cdef enum:
     LEAST_ROOM = 4
     FAR = 512
+    FOUND_ROOM = 16
 
 
 cdef inline uint32_t most_in(uint32_t room) noexcept:
-    """Records that an index of so many slots holds at most: 13 of 16, and never all, since a search must end."""
-    return room - (room >> 3) - (room >> 4) if room >= 8 else room - 1
+    """Records that an index of so many slots holds at most: 27 of 32, and never all, since a search must end."""
+    return room - (room >> 3) - (room >> 5) if room >= 8 else room - 1
 
 
 cdef inline uint32_t more_than(uint32_t room) noexcept:
     """The next size."""
-    return room + LEAST_ROOM if room < 4 * LEAST_ROOM else room + (room >> 2) + 1 & ~<uint32_t>1
+    return room + LEAST_ROOM if room < 4 * LEAST_ROOM else room + (room >> 3) + 1 & ~<uint32_t>1
 
 
 cdef inline uint32_t store(uint64_t *slots, uint32_t room, uint64_t slot) noexcept:
@@ -80,13 +79,12 @@ cdef long long index_reserve(KeyIndex *index) except? -1:
     return <long long>(index_bytes(index) - before)
 
 
-cdef long long index_put(KeyIndex *index, KeyRecord record) noexcept:
-    """Add a record, for which there must be room; how many bytes the index has grown by."""
-    cdef uint64_t address = <uint64_t><uintptr_t><PyObject *>record
+cdef long long index_put(KeyIndex *index, KeyRecord *record, uint32_t hash) noexcept:
+    """Add a record of a new key, for which there must be room; how many bytes the index has grown by."""
+    cdef uint64_t address = <uint64_t><uintptr_t>record
     cdef uint64_t before = index_bytes(index)
-    Py_INCREF(record)
     index.count += 1
-    if store(index.slots, index.room, tag_of(record.hash) << TAG_SHIFT | address >> UNUSED_BITS) > FAR:
+    if store(index.slots, index.room, tag_of(hash) << TAG_SHIFT | address >> UNUSED_BITS) > FAR:
         rebuild(index, more_than(index.room))   # when it cannot grow, it stays
     return <long long>(index_bytes(index) - before)
 
@@ -96,14 +94,14 @@ cdef inline uint32_t distance(uint32_t start, uint32_t at, uint32_t room) noexce
     return at - start if at >= start else at + room - start
 
 
-cdef long long index_remove(KeyIndex *index, KeyRecord record) noexcept:
-    """Remove a record, which must be there; how many bytes the index has shrunk by."""
+cdef long long index_remove(KeyIndex *index, const KeyRecord *record) noexcept:
+    """Remove a record, which must be there, and is the caller's now; how many bytes the index has shrunk by."""
     cdef uint64_t before = index_bytes(index)
     cdef uint32_t room = index.room
-    cdef uint32_t hole = home_of(tag_of(record.hash), room)
+    cdef uint32_t hole = home_of(tag_of(hash_of(record)), room)
     cdef uint32_t at
     cdef uint64_t slot
-    while record_in(index.slots[hole]) is not <PyObject *>record:
+    while record_in(index.slots[hole]) is not record:
         hole = hole + 1 if hole + 1 < room else 0
     at = hole
     while True:
@@ -120,12 +118,11 @@ cdef long long index_remove(KeyIndex *index, KeyRecord record) noexcept:
         index_clear(index)
     elif room > LEAST_ROOM and index.count < room >> 2:
         rebuild(index, room >> 1)   # when it cannot shrink, it stays
-    Py_DECREF(record)
     return <long long>(before - index_bytes(index))
 
 
 cdef void index_clear(KeyIndex *index) noexcept:
-    """Free everything; it is empty."""
+    """Free everything, records too; it is empty."""
     cdef uint32_t at
     cdef uint32_t room = index.room
     cdef uint64_t *slots = index.slots
@@ -134,11 +131,36 @@ cdef void index_clear(KeyIndex *index) noexcept:
     index.count = 0
     for at in range(room):
         if slots[at]:
-            Py_DECREF(<KeyRecord>record_in(slots[at]))
+            free_record(record_in(slots[at]))
     free(slots)
 
 
-cdef uint64_t index_step(const KeyIndex *index, uint64_t limit, list found) except? 0:
+cdef KeyRecord *index_next(const KeyIndex *index, uint32_t *at) noexcept:
+    """The first record at or after a place, which becomes the one behind it; NULL: there is none."""
+    cdef uint64_t slot
+    while at[0] < index.room:
+        slot = index.slots[at[0]]
+        at[0] += 1
+        if slot:
+            return record_in(slot)
+    return NULL
+
+
+cdef int add_found(Found *found, KeyRecord *record) except -1:
+    cdef Py_ssize_t room = 2 * found.room if found.room else FOUND_ROOM
+    cdef KeyRecord **moved
+    if found.count == found.room:
+        moved = <KeyRecord **>realloc(found.records, <size_t>room * sizeof(KeyRecord *))
+        if moved is NULL:
+            raise MemoryError("no memory for a walk over keys")
+        found.records = moved
+        found.room = room
+    found.records[found.count] = record
+    found.count += 1
+    return 0
+
+
+cdef uint64_t index_step(const KeyIndex *index, uint64_t limit, Found *found) except? 0:
     """Find the records with the greatest tags below a limit, those of one home; the limit for the next step.
 
     found  gets the records, if there are any
@@ -153,6 +175,6 @@ cdef uint64_t index_step(const KeyIndex *index, uint64_t limit, list found) exce
         if slot == 0:
             break
         if home_of(slot >> TAG_SHIFT, index.room) == home and slot >> TAG_SHIFT < limit:
-            found.append(<KeyRecord>record_in(slot))
+            add_found(found, record_in(slot))
         at = at + 1 if at + 1 < index.room else 0
     return ((<uint64_t>home << TAG_BITS) + index.room - 1) // index.room     # the least tag of this home

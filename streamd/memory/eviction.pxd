@@ -61,7 +61,7 @@ cdef class Eviction(Capability):
     cdef Py_ssize_t eligible(self, Database db) noexcept
     cdef object draw_any(self)
     cdef object find_first_to_expire(self)
-    cdef long long score(self, Database db, KeyRecord record) except -1
+    cdef long long score(self, Database db, KeyRecord *record) except -1
     cdef object take_from_pool(self)
     cdef bint draw(self) except -1
     cdef int offer(self, long long score, Database db, bytes key) except -1

@@ -292,16 +292,16 @@ cdef class Eviction(Capability):
     cdef bint evict_one(self) except -1:
         """Evict the key with the lowest value; False when none may be evicted."""
         cdef Database db
-        cdef KeyRecord record
+        cdef bytes key
         cdef long long used
         found = self.find_victim()
         if found is None:
             return False
-        db, record = found
+        db, key = found
         db.now_ms = self.dispatcher.unix_ms()
-        db.evict(record)
+        db.evict(key)
         used = self.used()
-        db.report_evicted(key_of(record))
+        db.report_evicted(key)
         self.dispatcher.effects.finish_unit()
         used = self.used() - used
         if used > 0:
@@ -309,7 +309,7 @@ cdef class Eviction(Capability):
         return True
 
     cdef object find_victim(self):
-        """(database, record) to evict next, or None."""
+        """(database, key) to evict next, or None."""
         if self.order == BY_TIME or self.order == BY_USES:
             return self.take_from_pool()
         if self.order == BY_CHANCE:
@@ -323,27 +323,28 @@ cdef class Eviction(Capability):
     cdef object draw_any(self):
         """Any evictable key, from one database after the other."""
         cdef Database db
-        cdef KeyRecord record
+        cdef KeyRecord *record
         for _ in range(<int>len(self.databases)):
             db = self.databases[self.next_db]
             self.next_db = (self.next_db + 1) % <int>len(self.databases)
             if self.eligible(db):
                 record = db.evictable_record(self.is_volatile)
-                if record is not None:
-                    return db, record
+                if record is not NULL:
+                    return db, key_of(record)
         return None
 
     cdef object find_first_to_expire(self):
         cdef Database db
         cdef Database first = None
-        cdef KeyRecord record, earliest = None
+        cdef KeyRecord *record
+        cdef KeyRecord *earliest = NULL
         for db in self.databases:
             record = db.first_to_expire()
-            if record is not None and (earliest is None or expiry_of(db, record) < expiry_of(first, earliest)):
+            if record is not NULL and (earliest is NULL or expiry_of(db, record) < expiry_of(first, earliest)):
                 first, earliest = db, record
-        return None if earliest is None else (first, earliest)
+        return None if earliest is NULL else (first, key_of(earliest))
 
-    cdef long long score(self, Database db, KeyRecord record) except -1:
+    cdef long long score(self, Database db, KeyRecord *record) except -1:
         """The score of a key: the higher, the sooner it is evicted."""
         if self.order == BY_USES:
             return 255 - db.decayed_uses(record)
@@ -352,22 +353,22 @@ cdef class Eviction(Capability):
     cdef object take_from_pool(self):
         """The best candidate, or None when no key may be evicted."""
         cdef Database db
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef long long score
         cdef object key
         while self.draw():
             while self.pool:
                 score, db, key = self.pool.pop()
                 record = db.lookup(key)
-                if record is not None and (record.deadline_at >= 0 or not self.is_volatile) and db.is_shown(record) \
+                if record is not NULL and (record.deadline_at >= 0 or not self.is_volatile) and db.is_shown(record) \
                         and (self.score(db, record) >= score or not self.pool):
-                    return db, record
+                    return db, key
         return None
 
     cdef bint draw(self) except -1:
         """Draw some keys of each database into the pool; False when there are none."""
         cdef Database db
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef Py_ssize_t count
         cdef bint has_any = False
         cdef long long now_ms = self.dispatcher.unix_ms()
@@ -377,7 +378,7 @@ cdef class Eviction(Capability):
                 db.now_ms = now_ms
                 for _ in range(<int>min(count, self.samples)):
                     record = db.evictable_record(self.is_volatile)
-                    if record is None:
+                    if record is NULL:
                         break
                     has_any = True
                     self.offer(self.score(db, record), db, key_of(record))

@@ -28,6 +28,7 @@ class HeapAgainstDict(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.held: dict[int, bytes] = {}
+        self.sized: dict[int, bytes] = {}
         self.serial = 0
         self.before = allocated()
 
@@ -89,6 +90,27 @@ class HeapAgainstDict(RuleBasedStateMachine):
         blocks.write(block, b"\xaa" * blocks.room_of(block))
         blocks.release(block)
 
+    @rule(size=SIZES, count=st.integers(1, 300))
+    def take_sized(self, size: int, count: int) -> None:
+        for _ in range(count):
+            block = blocks.take_sized(size)
+            self.serial += 1
+            self.sized[block] = (self.serial.to_bytes(4, "little") * (size // 4 + 1))[:size]
+            blocks.write(block, self.sized[block])
+            if 0 < size <= blocks.MOST_SMALL:
+                assert blocks.sized_memory_of(block, size) == (size + 7) // 8 * 8
+
+    @rule(part=st.integers(1, 5), from_end=st.booleans())
+    def release_sized(self, part: int, from_end: bool) -> None:
+        for block in list(self.sized)[:: -part if from_end else part]:
+            self.drop_sized(block)
+
+    def drop_sized(self, block: int) -> None:
+        data = self.sized.pop(block)
+        assert blocks.read(block, len(data)) == data
+        blocks.write(block, b"\xaa" * len(data))
+        blocks.release_sized(block, len(data))
+
     @rule(part=st.integers(1, 5), from_end=st.booleans())
     def release_many(self, part: int, from_end: bool) -> None:
         for block in list(self.held)[:: -part if from_end else part]:
@@ -97,15 +119,19 @@ class HeapAgainstDict(RuleBasedStateMachine):
     @invariant()
     def blocks_are_apart_and_counted(self) -> None:
         end = 0
-        for block in sorted(self.held):
+        both = self.held | self.sized
+        for block in sorted(both):
             assert block >= end
-            end = block + blocks.room_of(block)
-            assert blocks.read(block, len(self.held[block])) == self.held[block]
-        assert allocated() - self.before == sum(map(blocks.memory_of, self.held))
+            end = block + (blocks.room_of(block) if block in self.held else len(both[block]))
+            assert blocks.read(block, len(both[block])) == both[block]
+        taken = sum(blocks.sized_memory_of(block, len(data)) for block, data in self.sized.items())
+        assert allocated() - self.before == sum(map(blocks.memory_of, self.held)) + taken
 
     def teardown(self) -> None:
         for block in list(getattr(self, "held", ())):
             self.drop(block)
+        for block in list(getattr(self, "sized", ())):
+            self.drop_sized(block)
         blocks.release(0)
 
 

@@ -35,8 +35,8 @@ from streamd.errors import (
 )
 from streamd.keyspace.commands.expiry import Expiry
 from streamd.keyspace.commands.freeing import Freeing
-from streamd.keyspace.database import Database
-from streamd.keyspace.key_record import ACCESS_MODES, KeyRecord
+from streamd.keyspace.database import Database, KeyView
+from streamd.keyspace.key_record import ACCESS_MODES
 
 __all__ = ["ScanOptions", "database_at"]
 
@@ -316,7 +316,7 @@ def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None
     )  # fmt: skip
 
 
-def _look_at(ctx: Context, name: bytes) -> KeyRecord | None:
+def _look_at(ctx: Context, name: bytes) -> KeyView | None:
     """The record of a key, or None; counts as a lookup, but not as an access, and is not reported."""
     return None if ctx.db.find_untouched(name, False) is None else ctx.db.record(name)
 

@@ -25,4 +25,4 @@ cdef class CommandWriter:
     cdef int signed_word(self, int64_t number) except -1
     cdef int unsigned_word(self, uint64_t number) except -1
     cpdef int begin(self, unsigned int words) except -1
-    cdef int put_key(self, Database db, KeyRecord record) except -1
+    cdef int put_key(self, Database db, KeyRecord *record) except -1

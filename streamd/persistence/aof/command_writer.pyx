@@ -12,7 +12,7 @@ them.
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from streamd.keyspace.database cimport Database
@@ -57,8 +57,9 @@ cdef class CommandWriter:
         Exceptions of the sink propagate. Expired keys are written too, with their expiry time.
         """
         cdef Database db
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef Py_ssize_t number
+        cdef uint32_t at
         if self.timestamp_s is not None:
             self.put(b"#TS:%d\r\n" % self.timestamp_s)
         # Never an empty file: an empty base means that its content was lost.
@@ -73,11 +74,14 @@ cdef class CommandWriter:
             if len(db):
                 buffer_put_command(&self.held, [b"SELECT", b"%d" % db.index])
             for number in range(db.shard_count):
-                for record in db.records_at(number):
+                at = 0
+                record = db.record_at(number, &at)
+                while record is not NULL:
                     self.put_key(db, record)
                     self.keys_written += 1
                     if progress is not None and not self.keys_written & 1023:
                         progress(self.keys_written)
+                    record = db.record_at(number, &at)
         self.hand_on()
 
     # --- Bytes -----------------------------------------------------------------------------------------------------
@@ -112,7 +116,7 @@ cdef class CommandWriter:
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 
-    cdef int put_key(self, Database db, KeyRecord record) except -1:
+    cdef int put_key(self, Database db, KeyRecord *record) except -1:
         cdef bytes key = key_of(record)
         cdef ValueType type = type_at(record.type_number)
         if record.state >= RECORD_CLOSED and type.saves_closed:

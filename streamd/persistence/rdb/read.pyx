@@ -288,7 +288,7 @@ cdef class RdbReader:
         self, int type, ValueLoader loader, int64_t expire_at_ms, int64_t idle_s, int uses, bint expired, int64_t offset
     ) except -1:
         """Put the value read into its database, unless it has expired. loader: None if its type is not supported."""
-        cdef KeyRecord record
+        cdef KeyRecord *record
         value = None
         if loader is not None:
             value = loader.value
@@ -308,7 +308,7 @@ cdef class RdbReader:
         record = new_record(self.key)
         put_value(record, value, loader.type.number)
         try:
-            self.db.insert(record)
+            self.db.insert(self.key, record)
         except KeyError:
             self.window.corrupt("another key", f"'{one_line(self.key)}' a second time", offset)
         set_accessed(record, max(<int64_t>0, self.now_ms - (idle_s * 1000 if idle_s > 0 else 0)))

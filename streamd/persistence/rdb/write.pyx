@@ -14,7 +14,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT32_MAX, INT32_MIN, UINT32_MAX, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
@@ -213,7 +213,6 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_database(self, Database db, long long now_ms) except -1:
-        cdef KeyRecord record
         cdef Py_ssize_t number
         if db.count == 0:
             return 0
@@ -225,34 +224,41 @@ cdef class RdbWriter:
         if db.by_slot:
             return self.put_slots(db, now_ms)
         for number in range(db.shard_count):
-            if db.shards[number].count == 0:
-                continue
-            for record in db.records_at(number):
-                self.put_key(db, record, now_ms)
+            if db.shards[number].count:
+                self.put_shard(db, number, now_ms)
         return 0
 
     cdef int put_slots(self, Database db, long long now_ms) except -1:
         """The keys of a node of a cluster, slot by slot, each with how many keys it has and how many of them expire."""
-        cdef KeyRecord record
+        cdef KeyRecord *record
         cdef uint64_t expiring
-        cdef Py_ssize_t slot
-        for slot in range(db.shard_count):
-            records = db.records_at(slot)
-            if not records:
+        cdef uint32_t at
+        cdef int slot
+        for slot in range(<int>db.shard_count):
+            if db.count_in_slot(slot) == 0:
                 continue
             if self.version >= FIRST_WITH_SLOTS:
-                expiring = 0
-                for record in records:
+                expiring = at = 0
+                record = db.record_at(slot, &at)
+                while record is not NULL:
                     expiring += record.deadline_at >= 0
+                    record = db.record_at(slot, &at)
                 self.put_byte(OP_SLOT_INFO)
                 self.put_length(<uint64_t>slot)
-                self.put_length(<uint64_t>len(records))
+                self.put_length(<uint64_t>db.count_in_slot(slot))
                 self.put_length(expiring)
-            for record in records:
-                self.put_key(db, record, now_ms)
+            self.put_shard(db, slot, now_ms)
         return 0
 
-    cdef int put_key(self, Database db, KeyRecord record, long long now_ms) except -1:
+    cdef int put_shard(self, Database db, Py_ssize_t number, long long now_ms) except -1:
+        cdef uint32_t at = 0
+        cdef KeyRecord *record = db.record_at(number, &at)
+        while record is not NULL:
+            self.put_key(db, record, now_ms)
+            record = db.record_at(number, &at)
+        return 0
+
+    cdef int put_key(self, Database db, KeyRecord *record, long long now_ms) except -1:
         cdef ValueType type = type_at(record.type_number)
         cdef bint stays_closed = record.state >= RECORD_CLOSED and type.saves_closed
         cdef object value = None if stays_closed else value_of(record)

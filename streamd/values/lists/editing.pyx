@@ -25,12 +25,12 @@ __all__ = ["linsert", "lrem", "lset", "ltrim"]
 def lset(Context ctx not None, list args not None):
     cdef bytes name = <bytes>args[1]
     cdef bytes element = <bytes>args[3]
-    cdef KeyRecord record = find_record(ctx, name)
+    cdef KeyRecord *record = find_record(ctx, name)
     cdef List value
     cdef Cursor cursor
     cdef int64_t index
     cdef int fill = fill_of(ctx)
-    if record is None:
+    if record is NULL:
         raise NoSuchKeyError
     index = require_int64(<bytes>args[2])
     value = <List>value_of(record)
@@ -56,7 +56,7 @@ def linsert(Context ctx not None, list args not None):
     cdef bytes pivot = <bytes>args[3]
     cdef bytes element = <bytes>args[4]
     cdef bint after = is_word(<bytes>args[2], b"AFTER")
-    cdef KeyRecord record
+    cdef KeyRecord *record
     cdef List value
     cdef Cursor cursor
     cdef uint64_t nodes
@@ -64,7 +64,7 @@ def linsert(Context ctx not None, list args not None):
     if not after and not is_word(<bytes>args[2], b"BEFORE"):
         raise OptionSyntaxError
     record = find_record(ctx, name)
-    if record is None:
+    if record is NULL:
         ctx.reply.integer(0)
         return
     value = <List>value_of(record)
@@ -92,7 +92,7 @@ def lrem(Context ctx not None, list args not None):
     cdef bytes name = <bytes>args[1]
     cdef bytes element = <bytes>args[3]
     cdef long long count = require_int64(<bytes>args[2])
-    cdef KeyRecord record
+    cdef KeyRecord *record
     cdef List value
     cdef uint64_t removed
     if count == INT64_MIN:
@@ -100,7 +100,7 @@ def lrem(Context ctx not None, list args not None):
             "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807"
         )
     record = find_record(ctx, name)
-    if record is None:
+    if record is NULL:
         ctx.reply.integer(0)
         return
     value = <List>value_of(record)
@@ -128,10 +128,10 @@ def ltrim(Context ctx not None, list args not None):
     cdef bytes name = <bytes>args[1]
     cdef long long start = require_int64(<bytes>args[2])
     cdef long long stop = require_int64(<bytes>args[3])
-    cdef KeyRecord record = find_record(ctx, name)
+    cdef KeyRecord *record = find_record(ctx, name)
     cdef List value
     cdef long long length, at_head, at_tail
-    if record is None:
+    if record is NULL:
         ctx.reply.ok()
         return
     value = <List>value_of(record)

@@ -18,15 +18,15 @@ from streamd.errors import CommandError, OptionSyntaxError
 __all__ = ["blmpop", "blpop", "brpop", "lmpop"]
 
 
-cdef KeyRecord first_record(Context ctx, list args, Py_ssize_t first, Py_ssize_t count):
-    """The record of the first list among `count` keys from an argument on, or None; WrongTypeError."""
-    cdef KeyRecord record
+cdef KeyRecord *first_record(Context ctx, list args, Py_ssize_t first, Py_ssize_t count) except? NULL:
+    """The record of the first list among `count` keys from an argument on, or NULL; WrongTypeError."""
+    cdef KeyRecord *record
     cdef Py_ssize_t i
     for i in range(first, first + count):
         record = find_record(ctx, <bytes>args[i])
-        if record is not None:
+        if record is not NULL:
             return record
-    return None
+    return NULL
 
 
 # --- One element ------------------------------------------------------------------------------------------------------
@@ -35,9 +35,9 @@ cdef KeyRecord first_record(Context ctx, list args, Py_ssize_t first, Py_ssize_t
 cdef int blocking_pop(Context ctx, list args, bint at_head) except -1:
     cdef Py_ssize_t keys = len(args) - 2
     cdef long long timeout_ms = parse_seconds(<bytes>args[keys + 1], ctx.now_ms)
-    cdef KeyRecord record = first_record(ctx, args, 1, keys)
+    cdef KeyRecord *record = first_record(ctx, args, 1, keys)
     cdef bytes name
-    if record is None:
+    if record is NULL:
         ctx.block_on(BlockRequest(args[1:keys + 1], args, timeout_ms, LIST_QUESTION))
         return 0
     name = key_of(record)
@@ -114,10 +114,10 @@ cdef PopRequest parse_pop(list args, Py_ssize_t count_at):
 
 cdef bint pop_several(Context ctx, list args, PopRequest request) except -1:
     """Pop from the first list that exists; False: none exists."""
-    cdef KeyRecord record = first_record(ctx, args, request.first, request.keys)
+    cdef KeyRecord *record = first_record(ctx, args, request.first, request.keys)
     cdef unsigned long long count
     cdef bytes name
-    if record is None:
+    if record is NULL:
         return False
     name = key_of(record)
     count = min(<unsigned long long>request.count, (<List>value_of(record)).length)

@@ -42,11 +42,11 @@ cdef List find_list(Context ctx, bytes name):
     return <List>value
 
 
-cdef KeyRecord find_record(Context ctx, bytes name):
+cdef KeyRecord *find_record(Context ctx, bytes name) except? NULL:
     cdef Database db = ctx.db
-    cdef KeyRecord record = db.lookup(name)
-    if record is None:
-        return None
+    cdef KeyRecord *record = db.lookup(name)
+    if record is NULL:
+        return NULL
     if db.touch_on_access:
         db.note_use(record)
     if type(value_of(record)) is not List:
@@ -66,12 +66,12 @@ cdef bint parse_end(bytes text) except -1:
 # --- Changing ---------------------------------------------------------------------------------------------------------
 
 
-cdef int begin_change(Context ctx, KeyRecord record) except -1:
+cdef int begin_change(Context ctx, KeyRecord *record) except -1:
     """A list is about to change in place."""
     return ctx.db.weigh(record, -1)
 
 
-cdef int end_change(Context ctx, KeyRecord record, bytes name, bytes event) except -1:
+cdef int end_change(Context ctx, KeyRecord *record, bytes name, bytes event) except -1:
     """A list has changed: report it; remove the key if nothing is left."""
     cdef Database db = ctx.db
     db.weigh(record, 1)
@@ -83,7 +83,7 @@ cdef int end_change(Context ctx, KeyRecord record, bytes name, bytes event) exce
 
 
 cdef int add_elements(
-    Context ctx, KeyRecord record, bytes name, List value, list args, Py_ssize_t first, bint at_head
+    Context ctx, KeyRecord *record, bytes name, List value, list args, Py_ssize_t first, bint at_head
 ) except -1:
     """Push the arguments from `first` on to a list, which is that of the record; None: it is to be added.
 
@@ -96,7 +96,7 @@ cdef int add_elements(
     cdef bytes element
     for i in range(first, argc):
         more += <size_t>PyBytes_GET_SIZE(<bytes>PyList_GET_ITEM(args, i))
-    if record is not None:
+    if record is not NULL:
         begin_change(ctx, record)
     try:
         value.grow_out(more, <uint64_t>(argc - first), fill)
@@ -106,9 +106,9 @@ cdef int add_elements(
                 <const uint8_t *>PyBytes_AS_STRING(element), <size_t>PyBytes_GET_SIZE(element), at_head
             )
     finally:
-        if record is not None:
+        if record is not NULL:
             ctx.db.weigh(record, 1)
-    if record is None:
+    if record is NULL:
         ctx.db.add_typed(name, value, number_of(value))
     else:
         ctx.db.touched(name)
@@ -116,7 +116,7 @@ cdef int add_elements(
 
 
 cdef int take_elements(
-    Context ctx, KeyRecord record, bytes name, uint64_t count, bint at_head, ReplyWriter reply
+    Context ctx, KeyRecord *record, bytes name, uint64_t count, bint at_head, ReplyWriter reply
 ) except -1:
     """Move up to `count` elements from an end of a list into the reply. Reports the event of a pop."""
     cdef List value = <List>value_of(record)

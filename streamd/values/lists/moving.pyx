@@ -24,12 +24,12 @@ cdef bint move(Context ctx, list args, bint from_head, bint to_head) except -1:
     """Move an element from one list to another, or the same, and reply with it; False: the first list is missing."""
     cdef bytes source = <bytes>args[1]
     cdef bytes destination = <bytes>args[2]
-    cdef KeyRecord record = find_record(ctx, source)
-    cdef KeyRecord target
+    cdef KeyRecord *record = find_record(ctx, source)
+    cdef KeyRecord *target
     cdef List value
     cdef LpValue element
     cdef bytes text
-    if record is None:
+    if record is NULL:
         return False
     target = find_record(ctx, destination)
     value = <List>value_of(record)
@@ -39,7 +39,7 @@ cdef bint move(Context ctx, list args, bint from_head, bint to_head) except -1:
     value.pop(from_head)
     ctx.db.weigh(record, 1)
     add_elements(
-        ctx, target, destination, List.__new__(List) if target is None else <List>value_of(target), [text], 0, to_head
+        ctx, target, destination, List.__new__(List) if target is NULL else <List>value_of(target), [text], 0, to_head
     )
     begin_change(ctx, record)
     value.shrink_back(fill_of(ctx), 2)

@@ -18,9 +18,9 @@ __all__ = ["llen", "lpop", "lpush", "lpushx", "rpop", "rpush", "rpushx"]
 
 cdef int push(Context ctx, list args, bint at_head, bint only_existing) except -1:
     cdef bytes name = <bytes>args[1]
-    cdef KeyRecord record = find_record(ctx, name)
+    cdef KeyRecord *record = find_record(ctx, name)
     cdef List value
-    if record is None:
+    if record is NULL:
         if only_existing:
             return ctx.reply.integer(0)
         value = List.__new__(List)
@@ -68,7 +68,7 @@ def rpushx(Context ctx not None, list args not None):
 
 cdef int pop(Context ctx, list args, bint at_head) except -1:
     cdef bytes name = <bytes>args[1]
-    cdef KeyRecord record
+    cdef KeyRecord *record
     cdef long long count = 1
     cdef unsigned long long length
     cdef bint has_count = len(args) == 3
@@ -77,7 +77,7 @@ cdef int pop(Context ctx, list args, bint at_head) except -1:
     if has_count and (not parse_int64(<bytes>args[2], &count) or count < 0):
         raise CommandError(MUST_BE_POSITIVE)
     record = find_record(ctx, name)
-    if record is None:
+    if record is NULL:
         return ctx.reply.null_array() if has_count else ctx.reply.null()
     if has_count:
         length = (<List>value_of(record)).length

@@ -233,7 +233,7 @@ cdef int change(Context ctx, bytes name, const FieldStep *steps, Py_ssize_t coun
     """Run a request that writes up to `size` bytes."""
     cdef bytes present = find_string_for_write(ctx.db, name)
     cdef bint has_grown = present is None or PyBytes_GET_SIZE(present) < size
-    cdef KeyRecord record
+    cdef KeyRecord *record
     cdef Py_ssize_t changes
     present = None          # so that it can be written in place
     record = open_string(ctx.db, name, size)

@@ -46,7 +46,7 @@ def setbit(Context ctx not None, list args not None):
     cdef long long value
     cdef bint old = False
     cdef bytes string
-    cdef KeyRecord record
+    cdef KeyRecord *record
     if not parse_int64(<bytes>args[3], &value) or not 0 <= value <= 1:
         raise CommandError("ERR bit is not an integer or out of range")
     string = find_string_for_write(db, name)

@@ -50,7 +50,7 @@ def pfadd(Context ctx not None, list args not None):
 
 cdef long long add_in_place(Database db, bytes name, list args) except -1:
     """Add the elements of a request to a dense HyperLogLog; returns how many of them changed it."""
-    cdef KeyRecord record = open_string(db, name, 0)
+    cdef KeyRecord *record = open_string(db, name, 0)
     cdef uint8_t *data = <uint8_t *>written_bytes(record)
     cdef long long changes = 0
     for element in args[2:]:
@@ -107,7 +107,7 @@ cdef int64_t count_key(Context ctx, bytes name) except -1:
     """The estimate for one key, which is cached in its string."""
     cdef bytes present = find_string(ctx.db, name)
     cdef int64_t count
-    cdef KeyRecord record
+    cdef KeyRecord *record
     if present is None:
         return 0
     check_hll(present)

@@ -12,7 +12,7 @@ cpdef int change_string(Database db, bytes key, bytes value, bytes event, int hi
 cpdef int append_string(Database db, bytes key, bytes more) except -1
 
 # Writing in place: open, write, tell.
-cdef KeyRecord open_string(Database db, bytes key, Py_ssize_t length)       # at least so long; adds a missing key
-cdef char *written_bytes(KeyRecord record) noexcept                         # until the database is used again
-cdef int string_written(Database db, KeyRecord record, bytes event) except -1   # reports `event`, if not None
+cdef KeyRecord *open_string(Database db, bytes key, Py_ssize_t length) except NULL     # so long; adds a missing key
+cdef char *written_bytes(KeyRecord *record) noexcept                         # until the database is used again
+cdef int string_written(Database db, KeyRecord *record, bytes event) except -1   # reports `event`, if not None
 cdef int mark_raw(Database db, bytes key) except -1                         # for one that was opened in vain

@@ -76,8 +76,8 @@ cpdef int change_string(Database db, bytes key, bytes value, bytes event, int hi
     event  the event to report
     hint   ENCODING_*: how the string was made
     """
-    cdef KeyRecord record = db.lookup(key)
-    if record is None:
+    cdef KeyRecord *record = db.lookup(key)
+    if record is NULL:
         record = db.add_typed(key, value, number_of(value))
     else:
         db.overwrite(record, key, value, number_of(value))
@@ -93,11 +93,11 @@ cpdef int append_string(Database db, bytes key, bytes more) except -1:
 
     A string without other references grows in place: appending a little to a long one is cheap.
     """
-    cdef KeyRecord record = db.lookup(key)
+    cdef KeyRecord *record = db.lookup(key)
     cdef Py_ssize_t length
     if more is None:
         raise TypeError("a string is bytes, not None")
-    if record is None or type(value_of(record)) is not bytes:
+    if record is NULL or type(value_of(record)) is not bytes:
         raise KeyError(key)
     if record.held.ob_refcnt > 1:
         return change_string(db, key, <bytes>record.held + more, b"append", HINT_RAW)
@@ -107,15 +107,15 @@ cpdef int append_string(Database db, bytes key, bytes more) except -1:
     return string_written(db, record, b"append")
 
 
-cdef KeyRecord open_string(Database db, bytes key, Py_ssize_t length):
+cdef KeyRecord *open_string(Database db, bytes key, Py_ssize_t length) except NULL:
     """The record of a string that is to be written in place, with zeros up to `length`. A missing key is added.
 
     `written_bytes` returns its bytes. The caller must hold no reference to the string, and ends with `string_written`.
     """
-    cdef KeyRecord record = db.lookup(key)
+    cdef KeyRecord *record = db.lookup(key)
     cdef Py_ssize_t old_length
     cdef bytes fresh
-    if record is None:
+    if record is NULL:
         return db.add_typed(key, bytes(length), number_of(b""))
     old_length = PyBytes_GET_SIZE(<object>record.held)
     if record.held.ob_refcnt > 1 or length > 2 * old_length:
@@ -130,12 +130,12 @@ cdef KeyRecord open_string(Database db, bytes key, Py_ssize_t length):
     return record
 
 
-cdef char *written_bytes(KeyRecord record) noexcept:
+cdef char *written_bytes(KeyRecord *record) noexcept:
     """The bytes of a string from `open_string`; valid until the database is used again."""
     return writable(record.held)
 
 
-cdef int string_written(Database db, KeyRecord record, bytes event) except -1:
+cdef int string_written(Database db, KeyRecord *record, bytes event) except -1:
     """A string was changed in place; reports `event`, or none (None)."""
     cdef bytes key = key_of(record)
     db.overwrite(record, key, <object>record.held, record.type_number)
@@ -145,13 +145,13 @@ cdef int string_written(Database db, KeyRecord record, bytes event) except -1:
 
 cdef int mark_raw(Database db, bytes key) except -1:
     """A command that writes in place has left a string as it was: OBJECT ENCODING is `raw` all the same."""
-    cdef KeyRecord record = db.lookup(key)
-    if record is not None:
+    cdef KeyRecord *record = db.lookup(key)
+    if record is not NULL:
         record.hint = HINT_RAW
     return 0
 
 
-cdef char *lengthen(Database db, KeyRecord record, Py_ssize_t length) except NULL:
+cdef char *lengthen(Database db, KeyRecord *record, Py_ssize_t length) except NULL:
     """Make a string longer that has no other references; returns its bytes, of which the new ones are not set."""
     cdef PyObject *grown
     db.weigh(record, -1)

@@ -5,9 +5,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from streamd.heap cimport block_memory, block_size, calloc, free, malloc, realloc
+from streamd.heap cimport (
+    block_memory, block_size, calloc, free, free_sized, malloc, malloc_sized, realloc, sized_memory,
+)
 
-__all__ = ["MOST_SMALL", "churn", "memory_of", "read", "release", "resize", "room_of", "take", "take_zeros", "write"]
+__all__ = [
+    "MOST_SMALL", "churn", "memory_of", "read", "release", "release_sized", "resize", "room_of",
+    "sized_memory_of", "take", "take_sized", "take_zeros", "write",
+]
 
 cdef extern from *:
     enum:
@@ -35,6 +40,19 @@ def resize(uintptr_t block, size_t size):
 
 def release(uintptr_t block):
     free(<void *>block)
+
+
+def take_sized(size_t size):
+    """The address of a new block that `release_sized` frees."""
+    return <uintptr_t>malloc_sized(size)
+
+
+def release_sized(uintptr_t block, size_t size):
+    free_sized(<void *>block, size)
+
+
+def sized_memory_of(uintptr_t block, size_t size):
+    return sized_memory(<void *>block, size)
 
 
 def room_of(uintptr_t block):
