@@ -37,10 +37,6 @@ class NodeView:
         return "master" in self.flags
 
     @property
-    def is_failing(self) -> bool:
-        return bool(self.flags & {"fail", "fail?"})
-
-    @property
     def is_settled(self) -> bool:
         """Whether its handshake is over."""
         return "handshake" not in self.flags

@@ -54,10 +54,8 @@ cdef const uint8_t *lp_find(const uint8_t *lp, const uint8_t *s, size_t n, unsig
 cdef uint8_t *lp_open(uint8_t *lp, size_t place, size_t removed, size_t added, int64_t elements) noexcept nogil
     # What all others are made of: `removed` bytes at `place` give way to `added` bytes, which the caller writes;
     # elements: how many more there are then (fewer if negative).
-cdef uint8_t *lp_insert(uint8_t *lp, size_t place, const uint8_t *s, size_t n) noexcept nogil  # before that element
 cdef uint8_t *lp_insert_int(uint8_t *lp, size_t place, int64_t value) noexcept nogil
 cdef uint8_t *lp_append(uint8_t *lp, const uint8_t *s, size_t n) noexcept nogil
 cdef uint8_t *lp_append_int(uint8_t *lp, int64_t value) noexcept nogil
-cdef uint8_t *lp_replace(uint8_t *lp, size_t place, const uint8_t *s, size_t n) noexcept nogil
 cdef uint8_t *lp_delete(uint8_t *lp, size_t place, uint64_t count) noexcept nogil
     # Remove up to `count` elements from that place on; never fails.

@@ -168,23 +168,9 @@ cdef uint8_t *lp_open(uint8_t *lp, size_t place, size_t removed, size_t added, i
     return lp
 
 
-cdef uint8_t *lp_insert(uint8_t *lp, size_t place, const uint8_t *s, size_t n) noexcept nogil:
-    return put_at(lp, place, 0, s, n, 1)
-
-
 cdef uint8_t *lp_append(uint8_t *lp, const uint8_t *s, size_t n) noexcept nogil:
-    return put_at(lp, lp_bytes(lp) - 1, 0, s, n, 1)
-
-
-cdef uint8_t *lp_replace(uint8_t *lp, size_t place, const uint8_t *s, size_t n) noexcept nogil:
-    return put_at(lp, place, lp_skip(lp + place) - (lp + place), s, n, 0)
-
-
-cdef inline uint8_t *put_at(
-    uint8_t *lp, size_t place, size_t removed, const uint8_t *s, size_t n, int64_t elements
-) noexcept nogil:
-    """Write an element in place of `removed` bytes."""
-    lp = lp_open(lp, place, removed, lp_size(s, n), elements)
+    cdef size_t place = lp_bytes(lp) - 1
+    lp = lp_open(lp, place, 0, lp_size(s, n), 1)
     if lp is not NULL:
         lp_put(lp + place, s, n)
     return lp

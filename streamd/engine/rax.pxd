@@ -27,9 +27,7 @@ cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil             # th
 cdef void *rax_replace(Rax *tree, void *record) noexcept nogil
     # replaces the record with the same key; returns the old one, or NULL: no such key (unchanged)
 cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil         # the record, or NULL when missing
-cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil
 cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record <= key
-cdef void *rax_ceiling(const Rax *tree, const uint8_t *key) noexcept nogil  # smallest record >= key
 cdef void *rax_lower(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record < key
 cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil   # smallest record > key
 cdef void *rax_first(const Rax *tree) noexcept nogil

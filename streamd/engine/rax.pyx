@@ -370,8 +370,8 @@ cdef inline unsigned int first_difference(const uint8_t *a, const uint8_t *b, un
     return i
 
 
-cdef void *search_up(const Rax *tree, const uint8_t *key, bint inclusive) noexcept nogil:
-    """The smallest record above `key`, or at it when `inclusive`; NULL when there is none."""
+cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil:
+    """The smallest record > key, or NULL."""
     cdef const void *pointer = tree.root
     cdef const void *after = NULL       # subtree that follows the path walked so far
     cdef const void *beside
@@ -382,8 +382,6 @@ cdef void *search_up(const Rax *tree, const uint8_t *key, bint inclusive) noexce
         return NULL
     record = <const uint8_t *>nearest(tree, key)
     d = first_difference(record, key, tree.key_len)
-    if d == tree.key_len and inclusive:
-        return <void *>record
     while not is_record(pointer):
         node = <const Node *>pointer
         if node.depth > d:
@@ -581,20 +579,6 @@ cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil:
     return record
 
 
-cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil:
-    """The record with this key, or NULL."""
-    cdef const void *pointer = tree.root
-    cdef void **slot
-    if pointer is NULL:
-        return NULL
-    while not is_record(pointer):
-        slot = child_slot(<const Node *>pointer, key[(<const Node *>pointer).depth])
-        if slot is NULL:
-            return NULL
-        pointer = slot[0]
-    return untag(pointer) if memcmp(untag(pointer), key, tree.key_len) == 0 else NULL
-
-
 cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil:
     """The greatest record <= key, or NULL."""
     if tree.last is not NULL and memcmp(tree.last, key, tree.key_len) <= 0:
@@ -602,19 +586,9 @@ cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil:
     return search_down(tree, key, True)
 
 
-cdef void *rax_ceiling(const Rax *tree, const uint8_t *key) noexcept nogil:
-    """The smallest record >= key, or NULL."""
-    return search_up(tree, key, True)
-
-
 cdef void *rax_lower(const Rax *tree, const uint8_t *key) noexcept nogil:
     """The greatest record < key, or NULL."""
     return search_down(tree, key, False)
-
-
-cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil:
-    """The smallest record > key, or NULL."""
-    return search_up(tree, key, False)
 
 
 cdef void *rax_first(const Rax *tree) noexcept nogil:

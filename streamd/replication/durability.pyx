@@ -177,11 +177,6 @@ cdef class Durability(Capability):
         self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
 
-    @property
-    def waiting_clients(self):
-        """How many clients have replies that are held."""
-        return len(self.holds)
-
     # --- On and off ---------------------------------------------------------------------------------------------------
 
     def apply_settings(self):

@@ -97,11 +97,6 @@ cdef class Functions(Capability):
         """Functions of all libraries."""
         return len(self.functions)
 
-    @property
-    def vm_size(self):
-        """Bytes that the interpreter uses."""
-        return self.world.heap.used
-
     cdef long long interpreters(self) noexcept:
         """Bytes that the interpreters of scripts and of functions use."""
         return self.scripts.world.heap.used + self.world.heap.used

@@ -96,11 +96,6 @@ cdef class Scripts(Capability):
         """Bytes that the bodies of the scripts take."""
         return self.bodies
 
-    @property
-    def vm_size(self):
-        """Bytes that their interpreter uses."""
-        return self.world.heap.used
-
     # --- Knowing scripts --------------------------------------------------------------------------------------------
 
     def has(self, bytes sha not None):

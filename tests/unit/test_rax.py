@@ -23,7 +23,7 @@ def test_an_empty_tree_has_nothing_to_find() -> None:
     assert empty.memory == 0
     assert empty.items() == []
     assert empty.first() is empty.last() is None
-    for query in (empty.find, empty.remove, empty.floor, empty.ceiling, empty.lower, empty.higher):
+    for query in (empty.find, empty.remove, empty.floor, empty.lower, empty.higher):
         assert query(b"abcd") is None
     empty.check_invariants()
 
@@ -50,11 +50,11 @@ def test_bounds_that_leave_the_tree_inside_skipped_bytes() -> None:
     map_ = tree(b"aXXa", b"aXXc")  # one node, at byte 3: bytes 0 to 2 are not stored
     low, high = (b"aXXa", 0), (b"aXXc", 1)
     assert map_.floor(b"aWzz") is None
-    assert map_.ceiling(b"aWzz") == low
+    assert map_.higher(b"aWzz") == low
     assert map_.floor(b"aYaa") == high
-    assert map_.ceiling(b"aYaa") is None
+    assert map_.higher(b"aYaa") is None
     assert map_.floor(b"aXXb") == low
-    assert map_.ceiling(b"aXXb") == high
+    assert map_.higher(b"aXXb") == high
     assert map_.lower(b"aXXa") is None
     assert map_.higher(b"aXXa") == high
     assert map_.find(b"bXXa") is None

@@ -70,4 +70,3 @@ cdef class Window:
     cdef uint8_t *get_block(self, uint64_t *size) except NULL
     cdef int skip(self, uint64_t count) except -1
     cdef int skip_string(self) except -1
-    cdef int skip_strings(self, uint64_t count) except -1

@@ -242,9 +242,3 @@ cdef class Window:
             else:
                 self.corrupt("a string", f"an unknown encoding, {size}", offset)
         return self.skip(size)
-
-    cdef int skip_strings(self, uint64_t count) except -1:
-        while count:
-            self.skip_string()
-            count -= 1
-        return 0

@@ -5,10 +5,10 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t
 
-from streamd.engine.listpack cimport LP_END, LpValue, lp_bytes, lp_get, lp_put
+from streamd.engine.listpack cimport LP_END, LpValue, lp_bytes, lp_get, lp_put, lp_skip
 from streamd.engine.listpack_edit cimport (
-    lp_append, lp_append_int, lp_copy, lp_count, lp_delete, lp_end, lp_find, lp_first, lp_insert, lp_insert_int,
-    lp_last, lp_new, lp_open, lp_place, lp_replace, lp_seek, lp_size,
+    lp_append, lp_append_int, lp_copy, lp_count, lp_delete, lp_end, lp_find, lp_first, lp_insert_int,
+    lp_last, lp_new, lp_open, lp_place, lp_seek, lp_size,
 )
 from streamd.heap cimport free
 
@@ -47,7 +47,7 @@ cdef class ListpackEditor:
         return lp_place(self.lp, element)
 
     def insert(self, int64_t index, bytes value not None):
-        self.become(lp_insert(self.lp, self.place(index), <uint8_t *>PyBytes_AS_STRING(value), len(value)))
+        self.put(self.place(index), 0, value, 1)
 
     def insert_int(self, int64_t index, int64_t value):
         self.become(lp_insert_int(self.lp, self.place(index), value))
@@ -59,7 +59,15 @@ cdef class ListpackEditor:
         self.become(lp_append_int(self.lp, value))
 
     def replace(self, int64_t index, bytes value not None):
-        self.become(lp_replace(self.lp, self.place(index), <uint8_t *>PyBytes_AS_STRING(value), len(value)))
+        cdef size_t place = self.place(index)
+        self.put(place, lp_skip(self.lp + place) - (self.lp + place), value, 0)
+
+    cdef int put(self, size_t place, size_t removed, bytes value, int64_t elements) except -1:
+        """Write an element in place of `removed` bytes."""
+        cdef const uint8_t *text = <uint8_t *>PyBytes_AS_STRING(value)
+        self.become(lp_open(self.lp, place, removed, lp_size(text, len(value)), elements))
+        lp_put(self.lp + place, text, len(value))
+        return 0
 
     def insert_pair(self, int64_t index, bytes one not None, bytes two not None):
         """Two elements in one gap."""

@@ -6,7 +6,7 @@ from libc.stdint cimport SIZE_MAX, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset
 
 from streamd.engine.rax cimport (
-    Rax, rax_ceiling, rax_check, rax_drain, rax_find, rax_first, rax_floor, rax_gather, rax_higher, rax_init,
+    Rax, rax_check, rax_drain, rax_first, rax_floor, rax_gather, rax_higher, rax_init,
     rax_insert, rax_last, rax_lower, rax_remove, rax_replace,
 )
 from streamd.heap cimport free, malloc
@@ -108,16 +108,12 @@ cdef class RaxMap:
 
     def find(self, bytes key not None):
         """The value of a key, or None."""
-        cdef MapRecord *record = <MapRecord *>rax_find(&self.tree, self.padded(key))
-        return None if record is NULL else record.value
+        found = self.floor(key)
+        return found[1] if found is not None and found[0] == key else None
 
     def floor(self, bytes key not None):
         """The item with the greatest key <= `key`."""
         return self.item(rax_floor(&self.tree, self.padded(key)))
-
-    def ceiling(self, bytes key not None):
-        """The item with the smallest key >= `key`."""
-        return self.item(rax_ceiling(&self.tree, self.padded(key)))
 
     def lower(self, bytes key not None):
         """The item with the greatest key < `key`."""
