@@ -53,6 +53,7 @@ cdef inline void unlink(Place *place) noexcept:
 
 
 @cython.final
+@cython.freelist(16)
 cdef class Queue:
     def __cinit__(self):
         self.ring.prev = self.ring.next = &self.ring
@@ -80,10 +81,8 @@ cdef class Queue:
 
 
 @cython.final
+@cython.freelist(16)
 cdef class Waiters:
-    def __cinit__(self):
-        self.lines = {}
-
     cdef Queue queue_for(self, object line):
         """The queue of a line, or, for None, of those in no line; created when missing."""
         cdef Queue queue
@@ -91,6 +90,8 @@ cdef class Waiters:
             if self.unlined is None:
                 self.unlined = Queue()
             return self.unlined
+        if self.lines is None:
+            self.lines = {}
         queue = self.lines.get(line)
         if queue is None:
             queue = self.lines[line] = Queue()
@@ -100,6 +101,7 @@ cdef class Waiters:
 # --- Waiting clients ------------------------------------------------------------------------------------------------
 
 @cython.final
+@cython.freelist(16)
 cdef class Blocked:
     """A waiting client.
 
@@ -255,6 +257,10 @@ cdef class BlockedClients:
         """Serve clients waiting for keys in `ready` until it is empty, including keys that become ready meanwhile."""
         cdef list keys
         while ready:
+            if len(ready) == 1:
+                db, key = ready.popitem()[0]    # the dictionary keeps its room, unlike when it is cleared
+                self.serve_key(db, key)
+                continue
             keys = list(ready)
             ready.clear()
             for db, key in keys:
@@ -465,7 +471,7 @@ cdef class BlockedClients:
         assert self.time_count == 0 or self.timer_us <= (<Blocked>self.timeline[0]).next_us()
         for db in self.host.databases:
             for waiters in db.waiters.values():
-                queues = list(waiters.lines.values())
+                queues = list((waiters.lines or {}).values())
                 if waiters.unlined is not None:
                     queues.append(waiters.unlined)
                 assert queues

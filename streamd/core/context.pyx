@@ -14,6 +14,7 @@ __all__ = ["BlockRequest", "Context"]
 
 
 @cython.final
+@cython.freelist(16)
 cdef class BlockRequest:
     """What a handler passes to `block_on` when it has to wait.
 

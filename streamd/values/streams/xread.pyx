@@ -132,21 +132,22 @@ cdef Word word_at(list args, Py_ssize_t at, Py_ssize_t left) noexcept:
     are the ones that are read.
     """
     cdef bytes text = <bytes>PyList_GET_ITEM(args, at)
-    if is_word(text, b"STREAMS") and left:
+    cdef char first = PyBytes_AS_STRING(text)[0] & ~0x20        # as a capital
+    if first == c'S' and is_word(text, b"STREAMS") and left:
         return STREAMS_WORD
-    if is_word(text, b"COUNT") and left:
+    if first == c'C' and is_word(text, b"COUNT") and left:
         return COUNT_WORD
-    if is_word(text, b"GROUP") and left >= 2:
+    if first == c'G' and is_word(text, b"GROUP") and left >= 2:
         return GROUP_WORD
-    if is_word(text, b"BLOCK") and left:
+    if first == c'B' and is_word(text, b"BLOCK") and left:
         return BLOCK_WORD
-    if is_word(text, b"NOACK"):
+    if first == c'N' and is_word(text, b"NOACK"):
         return NOACK_WORD
-    if is_word(text, b"CLAIM") and left:
+    if first == c'C' and is_word(text, b"CLAIM") and left:
         return CLAIM_WORD
-    if is_word(text, b"MAXCOUNT") and left:
+    if first == c'M' and is_word(text, b"MAXCOUNT") and left:
         return MAXCOUNT_WORD
-    if is_word(text, b"MAXSIZE") and left:
+    if first == c'M' and is_word(text, b"MAXSIZE") and left:
         return MAXSIZE_WORD
     return NO_WORD
 
