@@ -38,33 +38,7 @@ BROKEN_EVENT = <int>BROKEN
 
 cdef extern from *:
     """
-    #if defined(__linux__)
-    #include <sys/epoll.h>
-    #define HAS_POLLER 1
-
-    static int set_open(void) { return epoll_create1(EPOLL_CLOEXEC); }
-
-    /* Watch for `wanted` instead of `old`; -1: not in the set. */
-    static int set_change(int set, int fd, void *owner, int old, int wanted) {
-        struct epoll_event event = {0};
-        event.events = wanted < 0 ? 0 : (wanted & 1 ? EPOLLIN : 0) | (wanted & 2 ? EPOLLOUT : 0);
-        event.data.ptr = owner;
-        return epoll_ctl(set, old < 0 ? EPOLL_CTL_ADD : wanted < 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, fd, &event);
-    }
-
-    /* What has happened, at most `most`, after waiting for at most `ms`; -1: without end. */
-    static int set_take(int set, Happening *found, int most, int ms) {
-        struct epoll_event events[256];
-        int count = epoll_wait(set, events, most < 256 ? most : 256, ms);
-        for (int i = 0; i < count; i++) {
-            unsigned bits = events[i].events;
-            found[i].owner = events[i].data.ptr;
-            found[i].events = (bits & EPOLLIN ? 1 : 0) | (bits & EPOLLOUT ? 2 : 0)
-                | (bits & (EPOLLERR | EPOLLHUP) ? 4 : 0);
-        }
-        return count;
-    }
-    #elif defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) || defined(__OpenBSD__)
+    #if defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) || defined(__OpenBSD__)
     #include <fcntl.h>
     #include <sys/types.h>
     #include <sys/event.h>
@@ -97,6 +71,32 @@ cdef extern from *:
                 found[i].events = 1;    /* the end of input is read, too */
             else
                 found[i].events = 2 | (events[i].flags & EV_EOF ? 4 : 0);
+        }
+        return count;
+    }
+    #elif defined(__linux__)
+    #include <sys/epoll.h>
+    #define HAS_POLLER 1
+
+    static int set_open(void) { return epoll_create1(EPOLL_CLOEXEC); }
+
+    /* Watch for `wanted` instead of `old`; -1: not in the set. */
+    static int set_change(int set, int fd, void *owner, int old, int wanted) {
+        struct epoll_event event = {0};
+        event.events = wanted < 0 ? 0 : (wanted & 1 ? EPOLLIN : 0) | (wanted & 2 ? EPOLLOUT : 0);
+        event.data.ptr = owner;
+        return epoll_ctl(set, old < 0 ? EPOLL_CTL_ADD : wanted < 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, fd, &event);
+    }
+
+    /* What has happened, at most `most`, after waiting for at most `ms`; -1: without end. */
+    static int set_take(int set, Happening *found, int most, int ms) {
+        struct epoll_event events[256];
+        int count = epoll_wait(set, events, most < 256 ? most : 256, ms);
+        for (int i = 0; i < count; i++) {
+            unsigned bits = events[i].events;
+            found[i].owner = events[i].data.ptr;
+            found[i].events = (bits & EPOLLIN ? 1 : 0) | (bits & EPOLLOUT ? 2 : 0)
+                | (bits & (EPOLLERR | EPOLLHUP) ? 4 : 0);
         }
         return count;
     }
