@@ -75,4 +75,5 @@ def trim_method(ctx: ServerContext, args: list[bytes]) -> None:
     trimming.is_off = method == b"none"
     delay = args[3].decode("latin-1") if len(args) > 3 and method == b"active" else ""
     trimming.delay_s = -1.0 if delay.startswith("-") else (find_count(delay) or 0) / 1e6
+    trimming.resume()
     ctx.reply.ok()

@@ -45,6 +45,7 @@ cdef class Database(Accesses):
     cdef object hinted                    # a key whose slot is known already: that of the running request; None: none
     cdef int hinted_slot                  # its slot
     cdef public bytearray shown           # by slot: not 0 where keys are shown to those who ask for any; None: all are
+    cdef public list leaving              # slots whose keys are being deleted, and no longer shown; None: never any
     cdef uint32_t most_room               # slots of no shard have been more
     cdef Py_ssize_t count                 # records
 

@@ -10,6 +10,8 @@ from support.cluster.nodes import Nodes, start_cluster, start_cluster_node
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
 
+from streamd.keyspace.hash_slot import tag_of
+
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 NewNode = Callable[..., Node]
@@ -113,6 +115,7 @@ def test_a_task_fails_at_its_fail_point(cluster: Nodes, channel: str, state: str
 
 
 def test_keys_are_trimmed_as_told(new_node: NewNode) -> None:
+    sizes = []
     for kind in KINDS:
         nodes = start_cluster(new_node, (kind, kind), enable_debug_command="yes")
         source, target = nodes
@@ -126,6 +129,27 @@ def test_keys_are_trimmed_as_told(new_node: NewNode) -> None:
         assert keys_inside(source) == 50
         assert source.call("KEYS", "*").value == ()
         assert keys_inside(target) == 50
+        sizes.append([node.call("DBSIZE").value for node in nodes])
         source.must("DEBUG", "ASM-TRIM-METHOD", "default")
         source.must("DEBUG", "ASM-TRIM-METHOD", "active", "0")
         wait_until(lambda: keys_inside(source) == 0, f"{kind} deletes the keys")  # noqa: B023
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_that_are_not_trimmed_stay_hidden_until_others_are(new_node: NewNode, kind: str) -> None:
+    nodes = start_cluster(new_node, (kind, kind), enable_debug_command="yes")
+    source, target = nodes
+    for slot, method in ((0, "none"), (1, "default")):
+        for number in range(50):
+            source.must("SET", f"{{{tag_of(slot).decode()}}}{number}", "v")
+        source.must("DEBUG", "ASM-TRIM-METHOD", method)
+        task = begin(target, slot, slot)
+        wait_until(lambda: status(target, task)["state"] == b"completed", "it is moved")  # noqa: B023
+        wait_until(lambda: nodes.owner_of(slot) is target and nodes.agree(), "the nodes agree")  # noqa: B023
+        if method == "none":
+            assert nodes.state(source, "cluster_slot_migration_active_trim_running") == "0"
+            assert keys_inside(source) == 50
+            assert source.call("DBSIZE").value == 0
+            assert source.call("KEYS", "*").value == ()
+    wait_until(lambda: keys_inside(source) == 0, "the keys of both slots are deleted")

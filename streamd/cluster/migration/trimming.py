@@ -43,11 +43,12 @@ class Trimming:
         self._handle: asyncio.Handle | None = None
         self.is_off, self.delay_s = False, 0.0
         self.slots: list[int] = []
+        db.leaving = self.slots
         self.keys = self.done = self.started = self.completed = 0
 
     @property
     def is_running(self) -> bool:
-        return bool(self.slots)
+        return bool(self.slots) and not self.is_off
 
     def begin(self, slots: Iterable[int]) -> int:
         """Delete the keys of slots; returns how many there are."""
@@ -58,10 +59,14 @@ class Trimming:
         if not self.is_running:
             self.keys = self.done = 0
         self.keys += count
-        self.slots += [] if self.is_off else found
-        if self._handle is None:
-            self._handle = self._loop.call_soon(self._go_on)
+        self.slots += found
+        self.resume()
         return count
+
+    def resume(self) -> None:
+        """Go on with what is left."""
+        if self._handle is None and not self.is_off:
+            self._handle = self._loop.call_soon(self._go_on)
 
     def finish(self, slot: int) -> None:
         """Delete what is left of a slot at once: others are about to use it."""
@@ -87,15 +92,15 @@ class Trimming:
         self._handle = None
         until = time.monotonic() + SLICE_S
         most = max(1, int(SLICE_S / self.delay_s)) if self.delay_s > 0 else KEYS_BETWEEN_LOOKS
-        while self.slots and self.delay_s >= 0 and not self._is_held() and time.monotonic() < until:
+        while self.is_running and self.delay_s >= 0 and not self._is_held() and time.monotonic() < until:
             slot = self.slots[-1]
             self._delete(slot, most)
             if not self._db.count_in_slot(slot):
                 self.slots.pop()
             if self.delay_s:
                 break
-        if self.slots:
+        if self.is_running:
             self._handle = self._loop.call_later(max(self.delay_s, SLICE_S), self._go_on)
-        else:
+        elif not self.slots:
             self.completed = self.started
             self._ended()
