@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.cluster.nodes import Nodes, start_cluster, start_cluster_node
+from support.cluster.redis_cli import cluster_cli, place
 from support.replicas.nodes import Node, wait_until
-from support.servers import find_oracle
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 NewNode = Callable[..., Node]
-TIMEOUT_S = 120
-
-
-def cluster_cli(*arguments: str, expects: int = 0) -> str:
-    """What `redis-cli --cluster` prints."""
-    oracle = find_oracle()
-    assert oracle is not None
-    done = subprocess.run(
-        [oracle.cli, "--cluster", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == expects, done.stdout + done.stderr
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
-
-
-def place(node: Node) -> str:
-    return f"127.0.0.1:{node.port}"
 
 
 def start_nodes(new_node: NewNode, *kinds: str) -> Nodes:

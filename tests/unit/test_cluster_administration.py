@@ -150,6 +150,13 @@ def test_slots_need_not_be_on_the_disk_at_once_but_within_a_second() -> None:
     assert synced() == [actions.Sync]
     core.tick(NOW + 3000)
     assert synced() == []
+    core.set_slot_importing(400, OTHER)  # keys that arrive are deleted at the start without this
+    assert synced() == [False]
+    core.tick(NOW + 4000)
+    assert synced() == [actions.Sync]
+    core.local.is_durable = True
+    core.set_slot_stable(400)
+    assert synced() == [True]
     core.bump_epoch()
     assert synced() == [True]
     core.add_slots([301])

@@ -101,7 +101,7 @@ class Administration:
             raise CommandError(f"ERR I'm not the owner of hash slot {slot}")
         node = self._find_primary(node_id, "ERR I don't know about node {}")
         self._state.migrating[slot] = node
-        self._state.must_save = True
+        self._state.slots_changed()
 
     def set_slot_importing(self, slot: int, node_id: bytes) -> None:
         self._check_primary()
@@ -109,13 +109,13 @@ class Administration:
             raise CommandError(f"ERR I'm already the owner of hash slot {slot}")
         node = self._find_primary(node_id, "ERR I don't know about node {}")
         self._state.importing[slot] = node
-        self._state.must_save = True
+        self._state.slots_changed()
 
     def set_slot_stable(self, slot: int) -> None:
         self._check_primary()
         self._state.migrating.pop(slot, None)
         self._state.importing.pop(slot, None)
-        self._state.must_save = True
+        self._state.slots_changed()
 
     def set_slot_node(self, slot: int, node_id: bytes, key_count: int) -> None:
         """The end of moving a slot, on the node that gives it, the one that gets it, or any other."""
@@ -127,8 +127,8 @@ class Administration:
             raise CommandError(
                 f"ERR Can't assign hashslot {slot} to a different node while I still hold keys for this hash slot."
             )
-        if not key_count:
-            state.migrating.pop(slot, None)
+        if not key_count and state.migrating.pop(slot, None) is not None:
+            state.slots_changed()
         state.assign(1 << slot, node)
         if was_mine and not myself.slots and state.options.allow_replica_migration:
             self._outbox.log(f"Configuration change detected. Reconfiguring myself as a replica of {node.id.decode()}")

@@ -264,8 +264,8 @@ class State:
                 slots.bit_count(),
                 None,
             )
-            self.sync_due_ms = self.sync_due_ms or self.now_ms + _SYNC_WITHIN_MS
-            self.changed(sync=self.local.is_durable)
+            self.must_judge = True
+            self.slots_changed()
 
     # --- Ports -----------------------------------------------------------------------------------------------------------
 
@@ -296,6 +296,12 @@ class State:
         """Note that nodes.conf is out of date; sync: its loss would break a promise (epochs, votes, a node's slots)."""
         self.must_save = self.must_judge = True
         self.must_sync |= sync
+
+    def slots_changed(self) -> None:
+        """Note that owners of slots have changed, or where slots are being moved: keys of others' slots are deleted at the start."""
+        self.sync_due_ms = self.sync_due_ms or self.now_ms + _SYNC_WITHIN_MS
+        self.must_save = True
+        self.must_sync |= self.local.is_durable
 
     def check_invariants(self) -> None:
         """Walk everything, and assert what must hold."""
