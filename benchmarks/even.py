@@ -18,6 +18,7 @@ from benchmarks.cases import Case, Sample, measuring, remove, send_all
 from benchmarks.load import Counter, make_request, open_connections
 from benchmarks.script import command
 from benchmarks.servers import Server
+from streamd.digests import sha1_hex
 
 CONNECTIONS = 40
 SECONDS = 8
@@ -73,6 +74,7 @@ GROUP = make_request("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
 READ = make_request("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", "s", ">")
 ACK = make_request("XACK", "s", "g", "1-1")
 RUN = make_request("EVAL", SCRIPT, 1, "n", 1)
+RUN_KNOWN = make_request("EVALSHA", sha1_hex(SCRIPT.encode()), 1, "n", 1)
 CHANGE = [make_request(*words) for words in (("MULTI",), ("INCR", "n"), ("EXEC",))]
 
 OPERATIONS: dict[str, Callable[[int], Callable[[Server, float], Sample]]] = {
@@ -81,6 +83,7 @@ OPERATIONS: dict[str, Callable[[int], Callable[[Server, float], Sample]]] = {
     "PUBLISH to 20": lambda rate: at_rate(rate, [[make_request("PUBLISH", "news", "x" * 50)]], subscribers=SUBSCRIBERS),
     "XADD, XREADGROUP, XACK": lambda rate: at_rate(rate, [[ADD], [READ], [ACK]], GROUP),
     "EVAL": lambda rate: at_rate(rate, [[RUN]], RUN),  # the first script loads the interpreter
+    "EVALSHA": lambda rate: at_rate(rate, [[RUN_KNOWN]], RUN),
     "WATCH ... EXEC": lambda rate: at_rate(
         rate, [[make_request("WATCH", "n")], [make_request("GET", "n")], CHANGE], make_request("SET", "n", 1)
     ),

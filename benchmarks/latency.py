@@ -1,6 +1,6 @@
 """How long messages take from a producer to a consumer of a group, streamd beside Redis.
 
-    python -m benchmarks.latency [--rate N] [--seconds N] [--pending N] [--quick]
+    python -m benchmarks.latency [--rate N] [--seconds N] [--pending N] [--io-threads N] [--quick]
     python -m benchmarks.latency --url redis://user:pass@host:port/db
 
 Producers put the time into each message; consumers read through a group with COUNT 10000 and BLOCK, and acknowledge. The
@@ -562,13 +562,13 @@ def measure_all(targets: Sequence[Target], load: Load, pending: int, rounds: int
 
 
 @contextmanager
-def open_targets(urls: Sequence[str], names: Sequence[str]) -> Iterator[list[Target]]:
-    """The servers at these addresses, or those of these names, started here."""
+def open_targets(urls: Sequence[str], names: Sequence[str], *options: str) -> Iterator[list[Target]]:
+    """The servers at these addresses, or those of these names, started here with these options."""
     with ExitStack() as stack:
         if urls:
             targets = [Target(shorten(url), url) for url in urls]
         else:
-            servers = [stack.enter_context(start_server(name)) for name in names]
+            servers = [stack.enter_context(start_server(name, *options)) for name in names]
             targets = [Target.of_server(each) for each in servers]
             pin_load()
         for target in targets:
@@ -602,6 +602,7 @@ CASES = ROWS.cases()
     "--sleep", is_flag=True, help="The load sleeps between messages: less exact, and takes no whole processor."
 )
 @click.option("--servers", default=",".join(NAMES), show_default=True, help="Which are started here.")
+@click.option("--io-threads", default=1, show_default=True, help="The setting of the servers that are started here.")
 @click.option(
     "--picture", type=click.Path(path_type=Path), default=RESULTS / "latency.svg", help="Where the picture goes."
 )
@@ -618,6 +619,7 @@ def main(
     no_ack: bool,
     sleep: bool,
     servers: str,
+    io_threads: int,
     picture: Path,
     quick: bool,
 ) -> None:
@@ -630,8 +632,9 @@ def main(
     settings = {
         "rate": rate, "seconds": seconds, "rounds": rounds, "producers": producers, "consumers": consumers,
         "count": count, "acks": load.acks, "pending": pending,
+        "io_threads": io_threads,
     }  # fmt: skip
-    with open_targets(urls, names) as targets:
+    with open_targets(urls, names, "--io-threads", str(io_threads)) as targets:
         description = describe_machine(*targets, **settings)
         console.print(description, highlight=False)
         if missing and not urls:
