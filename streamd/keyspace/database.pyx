@@ -56,7 +56,7 @@ from streamd.keyspace.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN,
     EVENT_TYPE_CHANGED, KeyspaceListener,
 )
-from streamd.keyspace.timed_values cimport TimedValue, TimedValues
+from streamd.keyspace.timed_values cimport Timed, TimedValue, TimedValues, timed_size
 from streamd.keyspace.value_type cimport NO_SIZE, ValueType, number_of, size_class as class_of, type_at
 
 __all__ = [
@@ -977,7 +977,10 @@ cdef class Database:
         size = record_size(record) + LOOKUP_BYTES
         if record.deadline_at >= 0:
             size += sizeof(Deadline)
-        return size + type_at(record.type_number).memory(value_of(record))
+        value = value_of(record)
+        if type_at(record.type_number).is_timed and (<TimedValue>value).timed_place:
+            size += <long long>sizeof(Timed) + timed_size(<TimedValue>value)
+        return size + type_at(record.type_number).memory(value)
 
     cpdef long long lookup_bytes(self) except -1:
         """Bytes of memory of what finds keys."""

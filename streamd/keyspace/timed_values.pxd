@@ -2,7 +2,9 @@
 """Values that have something to do at a time of their own. See timed_values.pyx."""
 
 cimport cython
-from cpython.object cimport PyObject
+from cpython.object cimport Py_TYPE, PyObject, PyTypeObject
+
+from streamd.keyspace.key_record cimport block_of, object_size
 
 
 @cython.no_gc
@@ -10,6 +12,11 @@ cdef class TimedValue:
     cdef bytes timed_key                  # the key that it is stored under, while it is due some time
     cdef unsigned int timed_place         # its place in TimedValues, from 1; 0: it has none
     cdef unsigned char form               # what its type keeps here, to fill the gap
+
+
+cdef inline Py_ssize_t timed_size(TimedValue value) noexcept:
+    """Bytes of memory of the objects of a value that is due some time: they are there as long as it is."""
+    return block_of((<PyTypeObject *>Py_TYPE(value)).tp_basicsize) + object_size(value.timed_key)
 
 
 cdef struct Timed:
@@ -23,6 +30,7 @@ cdef class TimedValues:
     cdef Timed *heap                      # owned; no parent is later than its child
     cdef Py_ssize_t count
     cdef Py_ssize_t room
+    cdef long long counted                # bytes of `timed_size` of all
 
     cdef int put(self, TimedValue value, bytes key, long long at_ms) except -1   # adds it, or moves it to another time
     cdef void drop(self, TimedValue value) noexcept                              # no effect if it has no place

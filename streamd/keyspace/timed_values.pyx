@@ -9,7 +9,7 @@ time. A binary heap, as for the deadlines of keys: each value knows its place, a
 cimport cython
 from cpython.object cimport PyObject
 
-from streamd.heap cimport free, realloc
+from streamd.heap cimport count_object, free, realloc
 
 __all__ = []
 
@@ -28,6 +28,7 @@ cdef class TimedValues:
     """Values by time."""
 
     def __dealloc__(self):
+        count_object(-self.counted)
         free(self.heap)
 
     cdef int put(self, TimedValue value, bytes key, long long at_ms) except -1:
@@ -43,6 +44,8 @@ cdef class TimedValues:
                 self.heap = moved
                 self.room = room
             value.timed_key = key
+            self.counted += timed_size(value)
+            count_object(timed_size(value))
             self.place(self.count, Timed(at_ms, <PyObject *>value))
             self.count += 1
             self.sift_up(self.count - 1)
@@ -61,6 +64,8 @@ cdef class TimedValues:
             return
         hole = value.timed_place - 1
         self.count -= 1
+        self.counted -= timed_size(value)
+        count_object(-timed_size(value))
         value.timed_place = 0
         value.timed_key = None
         if hole != self.count:

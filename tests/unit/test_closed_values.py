@@ -127,12 +127,17 @@ def test_values_that_are_due_stay_open_until_they_no_longer_are() -> None:
     before = sys.getallocatedblocks()
     for number in range(KEYS):
         run(ctx, "HSET", f"h{number}", "f", "v", "g", "w")
+    closed, usage = allocated(), ctx.db.key_memory(b"h1")
+    for number in range(KEYS):
         run(ctx, "HPEXPIRE", f"h{number}", "1000000", "FIELDS", "1", "f")
     assert ctx.db.timed_values == KEYS
+    assert allocated() - closed > KEYS * 120, "their objects and keys are counted"
+    assert ctx.db.key_memory(b"h1") - usage > 120
     ctx.db.check_invariants()
     for number in range(KEYS):
         run(ctx, "HPERSIST", f"h{number}", "FIELDS", "1", "f")
     assert ctx.db.timed_values == 0
+    assert allocated() - closed < KEYS * 20
     assert sys.getallocatedblocks() - before < KEYS * 0.5
     ctx.db.check_invariants()
 
