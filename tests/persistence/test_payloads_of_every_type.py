@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from support.commands.handler import make_context, run
-from support.compiled import compiled
-from support.files.rdb import make_length, make_payload, make_string, make_ziplist, make_zipmap
+from support.files.old_forms import FAR, old_bodies
+from support.files.rdb import make_payload
 
 from streamd.errors import CorruptFileError
 from streamd.persistence.rdb.format import FORMS, WriteOptions
@@ -21,7 +21,6 @@ from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value
 from streamd.values import VALUE_TYPES
 
-FAR = "70000000000000"
 SIZES = (1, 5, 40, 700)
 
 
@@ -49,33 +48,6 @@ def values() -> list[Any]:
         run(ctx, "XGROUP", "CREATE", f"stream {size}", "g", "0")
         run(ctx, "XREADGROUP", "GROUP", "g", "c", "COUNT", 10, "STREAMS", f"stream {size}", ">")
     return [ctx.db.peek(key) for key in sorted(ctx.db.keys())]
-
-
-def old_bodies() -> dict[int, bytes]:
-    """Forms that only older releases write, by their RDB types."""
-    encode = compiled("listpack").encode
-    words = [f"word {at}".encode() if at % 3 else b"%d" % (at * 1000) for at in range(40)]
-    strings = [*map(make_string, words)]
-    flat = b"".join(strings)
-    scored = [part for at, word in enumerate(words) for part in (word, b"%d" % at)]
-    timed = [part for word in words for part in (word, b"v", FAR.encode())]
-    entry_id = (1).to_bytes(8, "big") * 2
-    node = encode([b"1", b"0", b"1", b"f", b"0", b"2", b"0", b"0", b"v", b"4"])
-    consumer = b"\x01" + make_string(b"c") + bytes(8) + b"\x01" + entry_id
-    group = make_string(b"g") + b"\x01\x01" + b"\x01" + entry_id + bytes(8) + b"\x01" + consumer
-    bodies = {
-        1: make_length(40) + flat,
-        3: make_length(40) + b"".join(each + b"\x031.5" for each in strings),
-        9: make_string(make_zipmap(*zip(words, words, strict=True), unused=2)),
-        10: make_string(make_ziplist(words)),
-        12: make_string(make_ziplist(scored)),
-        13: make_string(make_ziplist(scored)),
-        14: b"\x02" + make_string(make_ziplist(words[:20])) + make_string(make_ziplist(words[20:])),
-        15: b"\x01" + make_string(entry_id) + make_string(node) + b"\x01\x01\x01" + b"\x01" + group,
-        22: make_length(40) + b"".join(b"\x81" + int(FAR).to_bytes(8, "big") + each + b"\x01v" for each in strings),
-        23: make_string(encode(timed)),
-    }
-    return {kind: bytes([kind]) + body for kind, body in bodies.items()}
 
 
 @cache
