@@ -216,6 +216,36 @@ def test_random_keys_of_uneven_slots_are_equally_likely(db: Database) -> None:
     assert max(drawn.values()) < 540
 
 
+@pytest.mark.parametrize("is_by_slot", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 300, 20_000])
+def test_a_scan_goes_on_and_ends_after_a_flush_and_a_refill(db: Database, number: int, is_by_slot: bool) -> None:
+    if is_by_slot:
+        db.keep_by_slot()
+    for at in range(3000):
+        db.add(b"old:%d" % at, b"")
+    started, records = db.scan(0, 1000)
+    assert started
+    held = records[0]
+    db.flush()
+    new = {b"new:%d" % at for at in range(number)}
+    for name in new:
+        db.add(name, b"")
+    found, cursor = [], started
+    while cursor:
+        before = cursor
+        cursor, records = db.scan(cursor, 10)
+        assert cursor < before
+        found += [record.key for record in records]
+    assert len(set(found)) == len(found)
+    assert set(found) <= new
+    assert len(found) >= number // 2, "the places that had not been visited"
+    with pytest.raises(KeyError, match="old:"):
+        held.value  # noqa: B018
+    while db.trash.pending_objects():
+        db.trash.step(1000)
+    db.check_invariants()
+
+
 def test_a_scan_takes_any_cursor(db: Database) -> None:
     db.add(b"k", b"")
     for cursor in (2, 10**6, 2**64 - 1):
