@@ -1,4 +1,5 @@
-"""nodes.conf comes first: packets and replies that depend on it leave when it is written, and a turn of the event loop writes it once.
+"""nodes.conf comes first: packets and replies that depend on it leave when it is written, and a turn of the event loop writes it once. Then
+come the replies of the turn, then its packets.
 
 A node that cannot write it ends; nobody has heard of what it would have said.
 """
@@ -16,7 +17,7 @@ import pytest
 from support.cluster.nodes import start_cluster_node
 from support.cluster.peer import Peer
 from support.replicas.nodes import Node, wait_until
-from support.wire import ConnectionClosed, encode_request
+from support.wire import ConnectionClosed, Wire, encode_request
 
 from streamd.cluster.bus.packets import PacketType
 
@@ -148,3 +149,28 @@ def test_a_turn_writes_the_file_once(node: Node) -> None:
         assert 1 <= len(found) <= 2
     text = (node.folder / "nodes.conf").read_text()
     assert all(f"[{slot}->-{target.decode()}]" in text for slot in range(100))
+
+
+class WatchingPeer(Peer):
+    """Notes of each PUBLISH whether its client has the reply when it arrives."""
+
+    def __init__(self, client: Wire) -> None:
+        super().__init__()
+        self.client = client
+        self.noted: list[bool] = []
+
+    def _read(self, link: int) -> None:
+        has_reply = self.client.has_input()
+        before = len(self.packets(PacketType.PUBLISH))
+        super()._read(link)
+        self.noted += [has_reply] * (len(self.packets(PacketType.PUBLISH)) - before)
+
+
+def test_replies_leave_before_packets(node: Node) -> None:
+    with node.connect() as wire, WatchingPeer(wire) as peer:
+        meet(node, peer)
+        for number in range(300):
+            wire.send("PUBLISH", "news", "x")
+            wait_until(lambda: len(peer.noted) > number, "the packet arrives")  # noqa: B023
+            assert wire.read().value == 0
+        assert all(peer.noted)
