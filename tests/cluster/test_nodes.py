@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import pytest
 from support.cluster.nodes import Nodes, start_cluster
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
+
+from streamd.keyspace.hash_slot import SLOTS, slot_of
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -227,4 +230,30 @@ def test_a_frozen_primary_comes_back_as_a_replica(new_node: NewNode) -> None:
     wait_until(lambda: nodes.lines(replica)[nodes.id_of(replica)][2] == "myself,master", "the replica takes over")
     old.thaw()
     wait_until(lambda: old.info().get("role") == "slave", "the old primary follows the new one")
+    nodes.wait()
+
+
+def test_a_node_takes_part_in_the_cluster_when_it_has_loaded_its_files(new_node: NewNode) -> None:
+    settings = {"appendonly": "yes", "cluster_node_timeout": "1000", "key_load_delay": "10000"}
+    node, other = nodes = start_cluster(new_node, ("streamd", "redis"), **settings)
+    owned = [name for name in map(str, range(4000)) if slot_of(name.encode()) < SLOTS // 2][:1500]
+    for name in owned:
+        node.must("SET", name, "v")
+    node.kill()
+    node.hang_up()
+    received = "cluster_stats_messages_ping_received"
+
+    def is_loading() -> bool:
+        with suppress(OSError), node.connect() as wire:
+            return b"loading:1" in wire.call("INFO", "persistence").value
+        return False
+
+    with ThreadPoolExecutor() as pool:
+        start = pool.submit(node.start)
+        wait_until(is_loading, "it loads")
+        before = nodes.state(other, received)
+        wait_until(lambda: b"fail?" in other.must("CLUSTER", "NODES").value, "the other one suspects it")
+        assert nodes.state(other, received) == before
+        assert is_loading()
+        start.result()
     nodes.wait()
