@@ -15,6 +15,7 @@ cdef extern from *:
     } lua_Debug;
     typedef void (*lua_Hook)(lua_State *, lua_Debug *);
     typedef const char *(*lua_Reader)(lua_State *, void *, size_t *);
+    typedef int (*lua_Writer)(lua_State *, const void *, size_t, void *);
     """
     ctypedef struct lua_State:
         pass
@@ -27,6 +28,7 @@ cdef extern from *:
         int currentline
     ctypedef void (*lua_Hook)(lua_State *, lua_Debug *) noexcept
     ctypedef const char *(*lua_Reader)(lua_State *, void *, size_t *) noexcept
+    ctypedef int (*lua_Writer)(lua_State *, const void *, size_t, void *) noexcept
 
 
 cdef enum:
@@ -121,6 +123,7 @@ cdef struct Lua:
     int (*getstack)(lua_State *L, int level, lua_Debug *frame) noexcept nogil
     int (*getinfo)(lua_State *L, const char *what, lua_Debug *frame) noexcept nogil
     void (*openlibs)(lua_State *L) noexcept nogil
+    int (*dump)(lua_State *L, lua_Writer write, void *ud) noexcept nogil
     int (*load)(lua_State *L, lua_Reader read, void *ud, const char *name) noexcept nogil
     int (*loadbuffer)(lua_State *L, const char *code, size_t length, const char *name) noexcept nogil
     int (*ref)(lua_State *L, int index) noexcept nogil

@@ -95,6 +95,7 @@ cpdef int load_lua() except -1:
     find(library, b"lua_getstack", <void **>&lua.getstack)
     find(library, b"lua_getinfo", <void **>&lua.getinfo)
     find(library, b"luaL_openlibs", <void **>&lua.openlibs)
+    find(library, b"lua_dump", <void **>&lua.dump)
     find(library, b"lua_load", <void **>&lua.load)
     find(library, b"luaL_loadbuffer", <void **>&lua.loadbuffer)
     find(library, b"luaL_ref", <void **>&lua.ref)

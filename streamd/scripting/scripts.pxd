@@ -20,11 +20,15 @@ cdef class Script:
     cdef int flags                      # set of host.ScriptFlag
     cdef int function                   # its reference in the world
     cdef bint is_lasting                # it came by SCRIPT LOAD: it is never thrown out
+    cdef bint is_examined               # `is_short` is known: since it was to run for the second time
+    cdef bint is_short                  # it needs no stage
 
 
 cdef class Scripts(Capability):
     cdef Dispatcher dispatcher
     cdef object config
+    cdef Route eval_route
+    cdef Route evalsha_route
     cdef ScriptHost host
     cdef World world
     cdef Stage stage
@@ -39,5 +43,6 @@ cdef class Scripts(Capability):
     cdef Script find(self, bytes sha)
     cdef Script add(self, bytes body, bint is_lasting)
     cdef int note_use(self, Script script) except -1
+    cdef bint ends_soon(self, Route route, list args) except -1
     cdef int throw_out(self, bytes sha) except -1
     cdef int run(self, Context ctx, Script script, list args, Py_ssize_t keys, bint is_read_only) except -1

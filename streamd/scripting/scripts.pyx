@@ -19,6 +19,7 @@ from streamd.digests import sha1_hex
 from streamd.errors import CommandError
 from streamd.scripting.host cimport ALLOW_OOM, ALLOW_STALE, NO_WRITES, UNDECLARED, ScriptHost
 from streamd.scripting.shebang import read_first_line
+from streamd.scripting.short_scripts import is_short
 from streamd.scripting.stage cimport Stage
 from streamd.scripting.world cimport World
 
@@ -67,6 +68,8 @@ cdef class Scripts(Capability):
     def __init__(self, host not None):
         self.dispatcher = host.dispatcher
         self.config = host.config
+        self.eval_route = self.dispatcher.routes.by_full_name.get("eval")
+        self.evalsha_route = self.dispatcher.routes.by_full_name.get("evalsha")
         self.host = ScriptHost(host)
         self.world = World(self.host, "script")
         self.stage = Stage(host)
@@ -192,7 +195,23 @@ cdef class Scripts(Capability):
             client.transaction is None or not (<Transaction>client.transaction).flags & RUNS_SCRIPT
         ):
             return self.dispatcher.run(client, route, args)
+        if self.ends_soon(route, args):
+            return self.dispatcher.run(client, route, args)
         return self.stage.run(client, route, args)
+
+    cdef bint ends_soon(self, Route route, list args) except -1:
+        """Whether a request runs a script that is known to be short. A new one is examined when it comes again."""
+        cdef Script script = None
+        if route is self.evalsha_route:
+            script = <Script>self.scripts.get(<bytes>args[1])
+        elif route is self.eval_route:
+            script = <Script>self.by_body.get(<bytes>args[1])
+        if script is None:
+            return False
+        if not script.is_examined:
+            script.is_short = is_short(self.world.dump(script.function))
+            script.is_examined = True
+        return script.is_short
 
     cdef int request_flags(self, Client client, Route route, list args) except -1:
         cdef Script script

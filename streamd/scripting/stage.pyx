@@ -1,10 +1,10 @@
 # cython: language_level=3
 """Stage: a place to run a unit from which the event loop can be left and come back to.
 
-Most scripts end within microseconds, and nobody knows beforehand which will not. So every unit that may run one is run
-in a greenlet: a stack of its own, that of the player. When a script has run for too long, `interrupt` switches from
-within Lua's hook back to the loop, with the unit in the middle of its work; the loop serves clients, and calls
-`resume`, which switches back until the next interruption.
+Most scripts end within microseconds, but of few is that known beforehand (short_scripts.py). So every other unit that
+may run one is run in a greenlet: a stack of its own, that of the player. When a script has run for too long,
+`interrupt` switches from within Lua's hook back to the loop, with the unit in the middle of its work; the loop serves
+clients, and calls `resume`, which switches back until the next interruption.
 
                     loop                                     player
         run ────────▶│── switch ────────────────────────────▶│ Dispatcher.run

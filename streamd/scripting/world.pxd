@@ -57,6 +57,7 @@ cdef class World:
     cpdef int close(self) except -1
     cpdef int compile(self, bytes code) except 0
     cpdef int forget(self, int function) except -1
+    cdef bytes dump(self, int function)
     cpdef list load_library(self, bytes code, int limit_ms)
     cdef int take_registration(self, lua_State *L) except -1
     cdef int take_named(self, lua_State *L, list found) except -1

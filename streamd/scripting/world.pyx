@@ -52,7 +52,7 @@ __all__ = ["World"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    HOOK_FIRST = 100        # instructions before the first look at the clock
+    HOOK_FIRST = 100        # instructions before the first look at the clock; see short_scripts.py
     HOOK_EVERY = 1000       # between two looks, at most
     LARGE_BLOCK = 1 << 20   # bytes; an instruction that makes one takes long
     LONG_US = 10000         # between two looks
@@ -178,6 +178,14 @@ cdef class World:
         """Forget a compiled function."""
         lua.unref(self.L, LUA_REGISTRYINDEX, function)
         return 0
+
+    cdef bytes dump(self, int function):
+        """A compiled function as `string.dump` returns it; less of it if there is no memory."""
+        cdef list pieces = []
+        lua.rawgeti(self.L, LUA_REGISTRYINDEX, function)
+        lua.dump(self.L, keep_piece, <void *>pieces)
+        pop(self.L, 1)
+        return b"".join(pieces)
 
     cpdef list load_library(self, bytes code, int limit_ms):
         """Run the code of a library; returns what it registers: (name, reference, description or None, flags) each.
@@ -547,6 +555,15 @@ cdef class World:
         elif self.hook_every < HOOK_EVERY and took_us < LONG_US // 4:
             self.hook_every = min(2 * self.hook_every, HOOK_EVERY)
         return self.hook_every
+
+
+cdef int keep_piece(lua_State *L, const void *piece, size_t size, void *pieces) noexcept:
+    """Append a piece of a dump to a list."""
+    try:
+        (<list>pieces).append(PyBytes_FromStringAndSize(<const char *>piece, <Py_ssize_t>size))
+        return 0
+    except MemoryError:
+        return 1
 
 
 cdef str shown(bytes text):

@@ -112,8 +112,31 @@ def the_caller_may_go(stage: Stage) -> None:
     eventually(lambda: stage.other.call("PING").value == b"PONG")
 
 
+def a_script_that_was_quick_before_is_killed(stage: Stage) -> None:
+    script = "while redis.call('exists', 'k') == 1 do end return 'done'"
+    for _ in range(3):
+        stage.told.append(show(stage.caller.call("EVAL", script, "0")))
+    stage.say("SET k 1")
+    stage.begin(script)
+    stage.say("SCRIPT KILL")
+    stage.hear()
+    short = "return redis.call('incr', 'n')"
+    stage.told += [show(stage.caller.call("EVAL", short, "0")) for _ in range(3)]
+    stage.begin(script)
+    stage.say(f'EVAL "{short}" 0', "SCRIPT KILL")
+    stage.hear()
+    stage.say("GET n")
+
+
 @pytest.mark.parametrize(
-    "act", [everything_else_is_busy, who_has_written_is_not_killed, a_kill_cannot_be_caught, the_caller_may_go]
+    "act",
+    [
+        everything_else_is_busy,
+        who_has_written_is_not_killed,
+        a_kill_cannot_be_caught,
+        the_caller_may_go,
+        a_script_that_was_quick_before_is_killed,
+    ],
 )
 def test_story(streamd_server: Server, redis_server: Server, act: Callable[[Stage], None]) -> None:
     def story(server: Server) -> list[str]:
