@@ -384,6 +384,11 @@ cdef uint32_t table_find(const Table *table, uint64_t hash, const uint8_t *key, 
         return 0
     segment = segment_of(table, hash)
     tags = tags_of(segment)
+    if table.depth:                     # all tags, while the head, which says where to look, is waited for
+        prefetch(tags + 64)
+        prefetch(tags + 128)
+        prefetch(tags + 192)
+        prefetch(tags + 255)
     handles = handles_of(segment)
     mask = (1 << segment.bits) - 1
     group = group_of(segment, hash)
