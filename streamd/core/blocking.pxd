@@ -30,7 +30,7 @@ cdef class Queue:
 cdef class Waiters:
     # The queues of one key.
     cdef Queue unlined          # those in no line: all are run; None: there have been none
-    cdef readonly dict lines    # Question.line -> Queue, never an empty one
+    cdef readonly dict lines    # Question.line -> Queue, never an empty one; None until there is one
 
     cdef Queue queue_for(self, object line)
 

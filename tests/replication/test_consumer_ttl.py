@@ -61,6 +61,16 @@ def test_who_has_nothing_goes_and_who_waits_or_comes_back_stays(new_streamd: Sta
         assert b"consumers_removed:1\r\n" in wire.call("INFO", "delivery").value
 
 
+def test_who_has_nothing_goes_while_others_wait_without_the_group(new_streamd: StartServer) -> None:
+    with (server := new_streamd()).connect() as wire, server.connect() as reader:
+        wire.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        wire.call("XGROUP", "CREATECONSUMER", "s", "g", "gone")
+        reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+        eventually(lambda: b"blocked_clients:1" in wire.call("INFO", "clients").value)
+        wire.call("STREAMD.GROUP", "SET", "s", "g", "CONSUMERTTL", TTL)
+        eventually(lambda: not consumers(wire))
+
+
 def test_what_it_had_is_given_back_with_its_delivery_count_and_wakes_who_claims(new_streamd: StartServer) -> None:
     server = new_streamd(appendonly="yes")
     with server.connect() as wire, server.connect() as reader:

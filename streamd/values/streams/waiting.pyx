@@ -46,7 +46,7 @@ cdef list consumers_waiting(Database db, bytes key, bytes group):
     cdef Blocked blocked
     cdef list found = []
     if waiters is not None:
-        for queue in (waiters.unlined, waiters.lines.get(group)):
+        for queue in (waiters.unlined, None if waiters.lines is None else waiters.lines.get(group)):
             for blocked in () if queue is None else queue.members():
                 question = blocked.request.question
                 if type(question) is GroupQuestion and (<GroupQuestion>question).group == group:
