@@ -72,8 +72,9 @@ def randomkey(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def dbsize(ctx: Context, args: list[bytes]) -> None:
     # As in Redis, a replica of a cluster does not count keys that it does not show, nor does a primary while slots arrive or leave.
-    may_hide = ctx.get(Dispatcher).is_replica or ctx.get(Expiry).has_arrivals or ctx.db.leaving
-    ctx.reply.integer(ctx.db.count_shown() if ctx.db.by_slot and may_hide else len(ctx.db))
+    db = ctx.db
+    is_hiding = db.by_slot and (ctx.get(Dispatcher).is_replica or ctx.get(Expiry).has_arrivals or db.leaving)
+    ctx.reply.integer(db.count_shown() if is_hiding else len(db))
 
 
 # --- All keys: KEYS, SCAN --------------------------------------------------------------------------------------------
