@@ -132,15 +132,21 @@ def repair(nodes: Nodes) -> None:
         assert "[" not in nodes.ask(node, "CLUSTER", "NODES"), "a slot is still being moved"
 
 
+def fill_next(nodes: Nodes, slots: list[int]) -> int:
+    """Add the slot after the last of `slots`, and give it keys; returns it."""
+    slots.append(slot := len(slots) + 1)
+    for name in names_in(slot):
+        nodes[0].must("SET", name, "v")
+    return slot
+
+
 @pytest.mark.parametrize("kinds", [("streamd", "streamd"), ("streamd", "redis"), ("redis", "streamd")], ids="-".join)
 def test_a_reshard_that_ends_after_any_step_can_be_repaired(new_node: NewNode, kinds: tuple[str, str]) -> None:
     nodes = start_cluster(new_node, kinds)
     slots: list[int] = []
     is_last = False
     while not is_last:
-        slots.append(slot := len(slots) + 1)
-        for name in names_in(slot):
-            nodes[0].must("SET", name, "v")
+        slot = fill_next(nodes, slots)
         is_last = len(list(itertools.islice(reshard(nodes, slot), slot))) < slot
         repair(nodes)
         assert_one_owner(nodes, slots)
@@ -160,9 +166,7 @@ def test_a_reshard_whose_node_is_killed_can_be_repaired(
     slots: list[int] = []
     is_last = False
     while not is_last:
-        slots.append(slot := len(slots) + 1)
-        for name in names_in(slot):
-            nodes[0].must("SET", name, "v")
+        slot = fill_next(nodes, slots)
         power.rules(f"since {slot} 0", f"{operation} kill {slot}")
         victim.process.sent.add(signal.SIGKILL)
         with suppress(OSError, ConnectionClosed, AssertionError):

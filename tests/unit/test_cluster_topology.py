@@ -1,4 +1,4 @@
-"""The states of slots for the router, brought up to date by their changes: as if computed anew after each of many random commands."""
+"""The states of slots for the router follow each change of slots: after random commands they equal states computed from scratch."""
 
 from __future__ import annotations
 
