@@ -50,7 +50,7 @@ OPTIMIZATION = {
         "values.streams.xread", "values.strings.bits", "values.strings.hyperloglog",
     ),
     "-O2": (
-        "arrow.parse", "caching.tracking", "cluster.bus.node_lines", "cluster.routing", "core.args", "core.blocking", "core.client_line",
+        "arrow.parse", "caching.tracking", "cluster.bus.node_lines", "cluster.bus.slots", "cluster.routing", "core.args", "core.blocking", "core.client_line",
         "core.context", "core.effects", "core.histogram", "core.info", "core.key_changes", "core.key_plan",
         "core.route", "core.timeouts", "engine.glob", "engine.listpack_twins", "heap", "keyspace.accesses", "keyspace.commands.statistics",
         "keyspace.database", "keyspace.deadlines", "keyspace.hash_slot", "keyspace.key_record", "keyspace.timed_values",

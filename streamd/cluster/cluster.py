@@ -344,7 +344,7 @@ class Cluster(Capability):
         """Notify the router and the database when the slots, or the state of the cluster, have changed."""
         if not self.topology.update():
             return
-        self._routing.take_states(self.topology.states, self.core.state.is_ok)
+        self._routing.is_up = self.core.state.is_ok
         self._must_look_at_waits = True
         self.view_changed()
 

@@ -42,8 +42,9 @@ cdef class Routing(Capability):
     cdef list plans                      # Plan by Route.index; None: no keys
     cdef bytes places                    # of the only key of requests, by Route.index; 0: none or several
     cdef object topology                 # see topology.Topology
-    cdef unsigned char[SLOTS] states     # set of SlotState, by slot
-    cdef readonly bint is_up             # cluster_state is ok
+    cdef bytearray held_states           # the topology's; it changes them
+    cdef const unsigned char *states     # the same: a set of SlotState, by slot; NULL: without a cluster
+    cdef public bint is_up               # cluster_state is ok
     cdef public bint reads_when_down     # cluster-allow-reads-when-down
     cdef public bint channels_when_down  # cluster-allow-pubsubshard-when-down
     cdef public bint crosses_slots       # cluster-allow-cross-slot-reads

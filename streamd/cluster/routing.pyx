@@ -16,15 +16,14 @@ in this order:
 
 EXEC is decided as one request with the keys of all that are queued. With `crosses_slots`, XREAD and XREADGROUP, and
 EXEC of nothing else, may have keys in several slots: each key is then decided by itself, and ASK becomes TRYAGAIN,
-since no other node can be expected to serve all of them. What is known of slots is kept as one byte for each
-(`take_states`), which are replaced when anything changes; the addresses are asked of it only for an error.
+since no other node can be expected to serve all of them. What is known of slots is one byte for each, in
+`states` of the topology, which changes them; the addresses are asked of it only for an error.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport PyObject
-from libc.string cimport memcpy
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport ASKED, ASKING, IN_MULTI, READS_COPIES, Client
@@ -64,10 +63,15 @@ cdef class Routing(Capability):
     def begin(self, topology not None):
         """Route requests from now on.
 
-        topology  has the texts of MOVED and ASK: `moved(slot, client)`, `ask(slot, client)`
+        topology  `states`: a bytearray with a set of SlotState for each slot, whose size never changes; and the texts of
+                  MOVED and ASK: `moved(slot, client)`, `ask(slot, client)`
         """
         cdef Plan plan
-        self.topology = topology
+        cdef bytearray states = topology.states
+        if len(states) != SLOTS:
+            raise ValueError("a state for each slot")
+        self.topology, self.held_states = topology, states
+        self.states = <const unsigned char *>PyByteArray_AS_STRING(states)
         self.db = self.dispatcher.databases[0]
         routes = self.dispatcher.routes.by_full_name
         self.plans = [self.plan_of(route) for route in routes.values()]
@@ -81,16 +85,9 @@ cdef class Routing(Capability):
         cdef Plan plan = Plan(route.command, True)
         return plan if plan.count else None
 
-    def take_states(self, bytearray states not None, bint is_up):
-        """What is known of all slots has changed: a set of SlotState for each, and whether the cluster serves."""
-        if len(states) != SLOTS:
-            raise ValueError("a state for each slot")
-        memcpy(self.states, <const unsigned char *>PyByteArray_AS_STRING(states), SLOTS)
-        self.is_up = is_up
-
     def is_settled(self, int slot):
         """Whether this node serves a slot that is not being moved: then it may change keys of it by itself."""
-        return self.is_up and self.states[slot] & (OWNED | MIGRATING | IMPORTING) == OWNED
+        return self.is_up and self.states is not NULL and self.states[slot] & (OWNED | MIGRATING | IMPORTING) == OWNED
 
     # --- Requests --------------------------------------------------------------------------------------------------
 

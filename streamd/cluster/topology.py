@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Topology", "uses_tls"]
 
+OWNED, UNOWNED, COPIED, MIGRATING, IMPORTING = (
+    SLOT_STATES[name] for name in ("owned", "unowned", "copied", "migrating", "importing")
+)
+
 
 def uses_tls(client: Client) -> bool:
     return client.transport is not None and client.transport.get_extra_info("ssl_object") is not None
@@ -36,10 +40,11 @@ class Topology:
     def __init__(self, config: Config, core: ClusterCore) -> None:
         self._config = config
         self._core = core
-        self.states = bytearray([SLOT_STATES["unowned"]]) * SLOT_COUNT
+        self.states = bytearray([UNOWNED]) * SLOT_COUNT
         self.shown = bytearray(SLOT_COUNT)
-        # What they were made of: cluster_state, whether this is a primary, its slots, those with an owner, those that are moved.
-        self._seen: tuple[bool | None, bool, int, int, tuple[int, ...], tuple[int, ...]] = (None, True, 0, 0, (), ())
+        # What they were made of, besides the owners of slots: whether the cluster serves, whether this is a primary, the primary of its
+        # shard, the slots that leave and those that come.
+        self._seen: tuple[bool | None, bool, Node | None, tuple[int, ...], tuple[int, ...]] = (None, True, None, (), ())
 
     # --- Redirections ---------------------------------------------------------------------------------------------------
 
@@ -73,36 +78,33 @@ class Topology:
     def update(self) -> bool:
         """Bring `states` and `shown` up to date; return whether they, or whether requests are served, may have changed."""
         state = self._core.state
-        is_primary, own, assigned = state.myself.is_primary, self._own_slots(), state.assigned
-        seen = state.is_ok, is_primary, own, assigned, tuple(state.migrating), tuple(state.importing)
-        if seen == self._seen:
+        myself, touched = state.myself, state.touched_slots
+        seen = state.is_ok, myself.is_primary, myself.shard_primary, tuple(state.migrating), tuple(state.importing)
+        if not touched and seen == self._seen:
             return False
-        _, was_primary, own_before, assigned_before, *moved_before = self._seen
-        self._seen = seen
-        changed = own ^ own_before | assigned ^ assigned_before if is_primary is was_primary else ALL_SLOTS
-        changed |= from_slots((*state.migrating, *state.importing, *moved_before[0], *moved_before[1]))
-        self._paint(changed, own, assigned, is_primary)
+        state.touched_slots = 0
+        before, self._seen = self._seen, seen
+        if seen[1:3] != before[1:3]:
+            touched = ALL_SLOTS
+        self._paint(touched | from_slots(before[3] + before[4]))
         return True
 
-    def _paint(self, slots: int, own: int, assigned: int, is_primary: bool) -> None:
-        """Set `states` and `shown` of some slots."""
-        owned = SLOT_STATES["owned" if is_primary else "copied"]
-        for some, kind, is_shown in (
-            (slots & ~assigned, SLOT_STATES["unowned"], 0), (slots & assigned & ~own, 0, 0), (slots & own, owned, 1),
-        ):  # fmt: skip
+    def _paint(self, slots: int) -> None:
+        """Set `states` and `shown` of some slots, and of those that are being moved."""
+        state = self._core.state
+        ours = state.myself.shard_primary
+        own = slots & ours.slots if ours is not None else 0
+        foreign = (slots ^ own) & state.assigned
+        owned = OWNED if state.myself.is_primary else COPIED
+        for some, kind, is_shown in ((slots ^ own ^ foreign, UNOWNED, 0), (foreign, 0, 0), (own, owned, 1)):
             for first, last in ranges_of(some):
                 self.states[first : last + 1] = kind.to_bytes() * (last + 1 - first)
                 self.shown[first : last + 1] = is_shown.to_bytes() * (last + 1 - first)
-        for slot in self._core.state.migrating:
-            self.states[slot] |= SLOT_STATES["migrating"]
-        for slot in self._core.state.importing:
-            self.states[slot] |= SLOT_STATES["importing"]
+        for slot in state.migrating:
+            self.states[slot] |= MIGRATING
+        for slot in state.importing:
+            self.states[slot] |= IMPORTING
             self.shown[slot] = 1
-
-    def _own_slots(self) -> int:
-        """The slots of the shard of this node."""
-        owner = self._core.state.myself.shard_primary
-        return owner.slots if owner is not None else 0
 
     # --- Replies ------------------------------------------------------------------------------------------------------------
 

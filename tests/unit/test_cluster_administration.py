@@ -12,6 +12,7 @@ from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.node_lines import format_state
 from streamd.cluster.bus.options import Options
+from streamd.cluster.bus.packets import PacketType, decode
 from streamd.cluster.bus.slots import slots_of
 from streamd.errors import CommandError
 
@@ -185,6 +186,37 @@ def test_a_slot_that_was_imported_is_taken_with_a_new_epoch() -> None:
     assert (core.state.myself.config_epoch, core.state.importing) == (6, {})
     assert core.state.owners[100] is core.state.myself
     core.check_invariants()
+
+
+def test_slots_that_come_one_by_one_are_announced_together() -> None:
+    core = make()
+    core.tick(NOW + 100)
+    for connect in taken(core, actions.Connect):
+        assert isinstance(connect, actions.Connect)
+        core.link_opened(connect.link, "10.0.0.1", NOW + 100)
+
+    def bring(*slots: int) -> None:
+        for slot in slots:
+            core.set_slot_importing(slot, PRIMARY)
+            core.set_slot_node(slot, ME, 0)
+
+    def announced() -> list[list[int]]:
+        """The slots from 100 on that each new PONG claims."""
+        packets = [decode(send.packet) for send in taken(core, actions.Send) if isinstance(send, actions.Send)]
+        bitmaps = [packet.header.slot_bytes for packet in packets if packet.header.type == PacketType.PONG]
+        return [[slot for slot in slots_of(int.from_bytes(each, "little")) if slot >= 100] for each in bitmaps]
+
+    assert announced() == []
+    bring(100)
+    assert announced() == [[100]] * 3  # the first one at once, to each of the others
+    bring(101, 102)
+    assert announced() == []
+    core.tick(NOW + 140)
+    assert announced() == [[100, 101, 102]] * 3
+    core.tick(NOW + 240)
+    assert announced() == []
+    bring(103)
+    assert announced() == [[100, 101, 102, 103]] * 3
 
 
 def test_a_slot_with_keys_remains_migrating_until_they_are_gone() -> None:

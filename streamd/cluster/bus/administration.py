@@ -137,7 +137,7 @@ class Administration:
             if self._claims.bump_epoch():
                 self._outbox.log(f"configEpoch set to {state.current_epoch} after importing slot {slot}", "warning")
             del state.importing[slot]
-            self._gossiping.broadcast_pong()
+            self._gossiping.announce_slot()
 
     def take_slots(self, slots: Iterable[int]) -> None:
         taken = from_slots(slots)

@@ -20,6 +20,9 @@ FORGET_S = 60
 
 _REPORT_EVERY_MS = 1000
 
+_ANNOUNCE_EVERY_MS = 50
+"""How often slots are announced that come here one after the other: those in between are announced together, by the next tick."""
+
 _FUTURE_MS = 500  # by how much the clock of another node may be ahead
 
 _COPIED_FLAGS = (
@@ -38,6 +41,8 @@ class Gossiping:
         self._failures = failures
         self._ticks = 0
         self._reported_ms = 0
+        self._announced_ms = 0  # when slots were last announced
+        self._must_announce = False
 
     # --- Sending -------------------------------------------------------------------------------------------------------
 
@@ -57,6 +62,20 @@ class Gossiping:
     def broadcast_pong(self) -> None:
         """Announce a change of this node to all others at once."""
         self._send_pong([*self._state.nodes.values()])
+
+    def announce_slot(self) -> None:
+        """Announce a slot that has come here: at once, unless another one has just been announced.
+
+        Slots that an operator moves come one by one, each within a millisecond. Redis's packets wait as well: Nagle's algorithm holds them back.
+        """
+        if self._state.now_ms - self._announced_ms < _ANNOUNCE_EVERY_MS:
+            self._must_announce = True
+        else:
+            self._announce_slots()
+
+    def _announce_slots(self) -> None:
+        self._must_announce, self._announced_ms = False, self._state.now_ms
+        self.broadcast_pong()
 
     def send_pong_to_shard(self) -> None:
         """Announce a change of this node to the other replicas of its primary."""
@@ -119,7 +138,9 @@ class Gossiping:
     # --- The schedule ----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Send the PINGs that are due."""
+        """Send the PINGs that are due, and announce slots that have not been announced."""
+        if self._must_announce:
+            self._announce_slots()
         self._ticks += 1
         if self._ticks % 10 == 0:
             self._ping_oldest_of_some()

@@ -2,7 +2,7 @@
 
 `State` is shared by all parts of the core. It keeps three views of the slots in step, which only its methods change:
 
-    node.slots            the set that a node owns (slots.py), and the same as bytes: which packets are compared with
+    node.slots            the set that a node owns (slots.pyx), and the same as bytes: which packets are compared with
     state.owners[slot]    the node that owns a slot, or None
     state.unclaimed       slots whose owner has stopped claiming them: anyone who does takes them, and no UPDATE names them
 
@@ -73,8 +73,8 @@ class Node:
     replicas: list[Node] = field(default_factory=list)
     config_epoch: int = 0
     slots: int = 0
-    slot_bytes: bytes = _NO_SLOTS
     slot_count: int = 0
+    slot_bitmap: bytes | None = _NO_SLOTS  # the same as bytes, once they have been asked for
     slot_text: str | None = None  # the same as in nodes.conf, once it has been asked for
     offset: int = 0  # replication offset, as last heard
     ping_sent_ms: int = 0  # since when a PING is unanswered
@@ -87,6 +87,12 @@ class Node:
     reports: dict[Node, int] = field(default_factory=dict)  # who says that it fails, and when they last said so
     link: Link | None = None  # opened by this node
     inbound: Link | None = None  # opened by the other one
+
+    @property
+    def slot_bytes(self) -> bytes:
+        if self.slot_bitmap is None:
+            self.slot_bitmap = to_bytes(self.slots)
+        return self.slot_bitmap
 
     @property
     def is_primary(self) -> bool:
@@ -166,6 +172,7 @@ class State:
         self.must_judge = False  # whether the cluster serves may have changed
         self.is_paused = False  # writes are paused: a replica of this primary is taking over
         self.left_slots = 0  # slots that have left the shard of this node, not reported yet
+        self.touched_slots = 0  # slots whose owner has changed since the router was told
 
     # --- Nodes ---------------------------------------------------------------------------------------------------------
 
@@ -226,12 +233,13 @@ class State:
 
     def assign(self, slots: int, node: Node) -> None:
         """Give slots to a primary, whoever owns them now."""
-        new = slots & ~node.slots
+        new = slots ^ (slots & node.slots)  # `~` of a large integer is slow
         self._take(new)
         self._set_owner(new, node)
         self.assigned |= new
-        self.unclaimed &= ~slots
-        self._set_slots(node, node.slots | new)
+        if self.unclaimed:
+            self.unclaimed &= ~slots
+        self._change_slots(node, new, new.bit_count())
 
     def unassign(self, slots: int) -> None:
         """Take slots from their owners."""
@@ -247,23 +255,22 @@ class State:
             owner = self.owners[(left & -left).bit_length() - 1]
             assert owner is not None
             taken = owner.slots & left
-            left &= ~taken
+            left ^= taken
             if owner is self.myself.shard_primary:
                 self.left_slots |= taken
-            self._set_slots(owner, owner.slots & ~taken)
+            self._change_slots(owner, taken, -taken.bit_count())
 
     def _set_owner(self, slots: int, owner: Node | None) -> None:
+        self.touched_slots |= slots
         for first, last in ranges_of(slots):
             self.owners[first : last + 1] = [owner] * (last - first + 1)
 
-    def _set_slots(self, node: Node, slots: int) -> None:
-        if slots != node.slots:
-            node.slots, node.slot_bytes, node.slot_count, node.slot_text = (
-                slots,
-                to_bytes(slots),
-                slots.bit_count(),
-                None,
-            )
+    def _change_slots(self, node: Node, changed: int, difference: int) -> None:
+        """Give slots to a node, or take some of its own: `difference` is their number, negative if they are taken."""
+        if changed:
+            node.slots ^= changed
+            node.slot_count += difference
+            node.slot_bitmap = node.slot_text = None
             self.must_judge = True
             self.slots_changed()
 
