@@ -63,7 +63,7 @@ cdef class Routing(Capability):
     def begin(self, topology not None):
         """Route requests from now on.
 
-        topology  `states`: a bytearray with a set of SlotState for each slot, whose size never changes; and the texts of
+        topology  `states`: a bytearray with a set of SlotState for each slot, of a fixed size; and the texts of
                   MOVED and ASK: `moved(slot, client)`, `ask(slot, client)`
         """
         cdef Plan plan
