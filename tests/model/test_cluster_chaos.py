@@ -12,6 +12,8 @@ import pytest
 from support.cluster.bugs import BUGS
 from support.cluster.chaos import Outcome, play, play_partition, play_storms
 
+from streamd.cluster.bus.core import ClusterCore
+
 Scenario = Callable[..., Outcome]
 
 SHORT = partial(play, faults=5)
@@ -45,6 +47,20 @@ def test_nodes_with_old_files_catch_up() -> None:
 
 def test_what_operators_do_is_agreed_on() -> None:
     check(partial(SHORT, operators=True), range(20))
+
+
+class ReadsEverything(ClusterCore):
+    """A core that treats each packet as if it said something new about its sender."""
+
+    def _make_parts(self) -> None:
+        super()._make_parts()
+        self.receiver.remember = lambda link, packet: None  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("scenario", [play, play_storms, partial(play, old_files=True), partial(play, operators=True)])
+def test_packets_that_repeat_what_was_said_have_the_same_effect_as_read_in_full(scenario: Scenario) -> None:
+    for seed in range(500, 503):
+        assert scenario(seed).trace == scenario(seed, ReadsEverything).trace
 
 
 @pytest.mark.slow

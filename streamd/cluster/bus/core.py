@@ -221,6 +221,9 @@ class ClusterCore:
         type_ = int.from_bytes(packet[12:14], "big")
         if type_ < len(PacketType.NAMES):
             self.state.received[type_] = self.state.received.get(type_, 0) + 1
+        repeats = type_ <= PacketType.PONG and type_ != self.dropped_type
+        if repeats and self.receiver.receive_repeated(link, packet):
+            return
         try:
             decoded = decode(packet)
         except PacketError as error:
@@ -229,7 +232,10 @@ class ClusterCore:
             return
         if type_ == self.dropped_type:
             return
+        before = self.state.revision, self.outbox.length + (type_ == PacketType.PING)
         self.receiver.receive(link, decoded)
+        if repeats and before == (self.state.revision, self.outbox.length):
+            self.receiver.remember(link, packet)
 
     def publish(self, channel: bytes, message: bytes, *, is_sharded: bool) -> None:
         """Send a message to all nodes; a sharded one, to those of this shard."""

@@ -43,6 +43,8 @@ class Gossiping:
         self._reported_ms = 0
         self._announced_ms = 0  # when slots were last announced
         self._must_announce = False
+        self._described: tuple[int, bytes] = (-1, b"")
+        self._extensions = 0, b""
 
     # --- Sending -------------------------------------------------------------------------------------------------------
 
@@ -54,7 +56,7 @@ class Gossiping:
         entries = [self._entry(node) for node in self._pick(link.node)]
         body, extension_count = encode_gossip(entries), 0
         if link.node is not None and link.node.flags & Flag.EXTENSIONS:
-            extension_count, extensions = encode_extensions(self._own_extensions())
+            extension_count, extensions = self._encoded_extensions()
             body += extensions
         packet = self._outbox.compose(type_, body, count=len(entries), extension_count=extension_count)
         self._outbox.send(link, type_, packet)
@@ -124,6 +126,16 @@ class Gossiping:
             node.flags, other,
         )  # fmt: skip
 
+    def _encoded_extensions(self) -> tuple[int, bytes]:
+        """The extensions of this node, made again when something has changed; or while they contain times."""
+        state = self._state
+        if state.forgotten:
+            return encode_extensions(self._own_extensions())
+        described = state.revision, state.internal_secret
+        if described != self._described:
+            self._described, self._extensions = described, encode_extensions(self._own_extensions())
+        return self._extensions
+
     def _own_extensions(self) -> Extensions:
         state = self._state
         self._forget_old_blacklist()
@@ -171,10 +183,15 @@ class Gossiping:
 
     def read(self, packet: Packet, sender: Node) -> None:
         """What a known node says about others, and its extensions."""
+        self.read_entries(packet.gossip, sender)
+        self._read_extensions(packet.extensions, sender)
+
+    def read_entries(self, entries: list[Gossip], sender: Node) -> None:
+        """What a known node says about others."""
         state = self._state
         find, believes = state.nodes.get, sender.is_primary
         trouble = Flag.FAIL | Flag.PFAIL
-        for entry in packet.gossip:
+        for entry in entries:
             node = find(entry.id)
             if node is None:
                 self._meet_unknown(entry)
@@ -188,7 +205,6 @@ class Gossiping:
                     self._note_pong(node, entry)
                 elif not entry.flags & (trouble | Flag.NOADDR) and node.has_address:
                     self._try_other_address(node, entry)
-        self._read_extensions(packet.extensions, sender)
 
     def _note_pong(self, node: Node, entry: Gossip) -> None:
         """Another node has heard from this one more recently than I have: that saves a PING."""

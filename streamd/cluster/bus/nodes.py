@@ -53,6 +53,8 @@ class Link:
     peer_ip: str = ""
     local_ip: str = ""  # the address of this server that the peer has connected to; "" if not known
     is_open: bool = False  # outgoing: the connection is established
+    heard: bytes = b""  # how its node has described itself in the last PING or PONG, if that changed nothing
+    heard_revision: int = -1  # of the state, at that time
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +160,7 @@ class State:
         self.importing: dict[int, Node] = {}  # slots that are being moved to this node, and from whom
         self.current_epoch = 0
         self.last_vote_epoch = 0
+        self.revision = 0  # counts changes of nodes, slots, epochs and settings
         self.is_ok = False  # cluster_state
         self.size = 1  # primaries with slots
         self.forgotten: dict[bytes, int] = {}  # ids of forgotten nodes, until when they must not come back
@@ -180,15 +183,18 @@ class State:
         return self.nodes.get(node_id)
 
     def add(self, node: Node) -> None:
+        self.revision += 1
         self.nodes[node.id] = node
 
     def rename(self, node: Node, node_id: bytes) -> None:
+        self.revision += 1
         del self.nodes[node.id]
         node.id = node_id
         self.nodes[node_id] = node
 
     def remove(self, node: Node) -> None:
         """Forget a node that has no links any more: its slots, its replicas, what it has reported."""
+        self.revision += 1
         for moving in (self.migrating, self.importing):
             for slot in [slot for slot, other in moving.items() if other is node]:
                 del moving[slot]
@@ -301,12 +307,14 @@ class State:
 
     def changed(self, *, sync: bool = False) -> None:
         """Note that nodes.conf is out of date; sync: its loss would break a promise (epochs, votes, a node's slots)."""
+        self.revision += 1
         self.must_save = self.must_judge = True
         self.must_sync |= sync
 
     def slots_changed(self) -> None:
         """Note that owners of slots have changed, or where slots are being moved: keys of others' slots are deleted at the start."""
         self.sync_due_ms = self.sync_due_ms or self.now_ms + _SYNC_WITHIN_MS
+        self.revision += 1
         self.must_save = True
         self.must_sync |= self.local.is_durable
 

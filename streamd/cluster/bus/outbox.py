@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .actions import Action, Log, Save, Send, SlotsLeft
 from .node_lines import format_state
 from .nodes import Flag, Link, Node, State
-from .packets import FORCE_ACK, KNOWS_EXTENSIONS, NO_ID, PAUSED, Header, encode
+from .packets import FORCE_ACK, KNOWS_EXTENSIONS, NO_ID, PAUSED, Header, encode, encode_again
 from .slots import slots_of
 
 __all__ = ["Outbox"]
@@ -19,6 +19,12 @@ class Outbox:
     def __init__(self, state: State) -> None:
         self._state = state
         self._actions: list[Action] = []
+        self._model = b""  # a packet of this node
+        self._described: tuple[int, ...] = ()  # what its header was made of
+
+    @property
+    def length(self) -> int:
+        return len(self._actions)
 
     def do(self, action: Action) -> None:
         self._actions.append(action)
@@ -48,10 +54,18 @@ class Outbox:
     ) -> bytes:
         """A packet of this node. A replica speaks with the epoch and the slots of its primary."""
         state = self._state
+        message_flags = KNOWS_EXTENSIONS | (PAUSED if state.is_paused else 0) | (FORCE_ACK if force_ack else 0)
+        described = state.revision, state.is_ok, message_flags, state.myself.flags
+        if described != self._described:
+            self._described, self._model = described, encode(self._describe(type_, message_flags))
+        return encode_again(self._model, type_, state.local.offset, body, count=count, extension_count=extension_count)
+
+    def _describe(self, type_: int, message_flags: int) -> Header:
+        state = self._state
         options, myself = state.options, state.myself
         speaker = myself if myself.primary is None else myself.primary
         port, other_port = state.main_ports(myself)
-        header = Header(
+        return Header(
             port=port,
             type=type_,
             current_epoch=state.current_epoch,
@@ -65,9 +79,8 @@ class Outbox:
             bus_port=myself.bus_port,
             flags=myself.flags,
             is_ok=state.is_ok,
-            message_flags=KNOWS_EXTENSIONS | (PAUSED if state.is_paused else 0) | (FORCE_ACK if force_ack else 0),
+            message_flags=message_flags,
         )
-        return encode(header, body, count=count, extension_count=extension_count)
 
     def send(self, link: Link, type_: int, packet: bytes) -> None:
         self._actions.append(Send(link.id, packet))

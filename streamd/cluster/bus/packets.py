@@ -45,7 +45,10 @@ __all__ = [
     "Reader",
     "Update",
     "decode",
+    "decode_gossip",
+    "description_of",
     "encode",
+    "encode_again",
     "encode_extensions",
     "encode_gossip",
     "encode_message",
@@ -95,6 +98,7 @@ _HEADER = struct.Struct(f">4sIHHHHQQQ40s{SLOT_BYTES}s40s46sH30xHHHB3s")
 _GOSSIP = struct.Struct(">40sII46sHHHHxx")
 _UPDATE = struct.Struct(f">Q40s{SLOT_BYTES}s")
 _LENGTHS = struct.Struct(">II")
+_COUNTS = struct.Struct(">HH")
 _EXTENSION = struct.Struct(">IHxx")
 _FORGOTTEN = struct.Struct(">40sQ")
 _MODULE = struct.Struct(">8sIB")
@@ -250,14 +254,26 @@ def decode(packet: bytes) -> Packet:
         end = HEADER_LENGTH + count * _GOSSIP.size
         if end > length:
             raise PacketError(f"{count} gossip entries do not fit")
-        if count:
-            decoded.gossip = [Gossip._make(each) for each in _GOSSIP.iter_unpack(memoryview(packet)[HEADER_LENGTH:end])]
-            if _IDS.fullmatch(b"".join([each.id for each in decoded.gossip])) is None:
-                decoded.gossip = []  # one damaged entry voids all of them
+        decoded.gossip = decode_gossip(packet)
         decoded.extensions = _decode_extensions(packet, end, extension_count)
     else:
         _decode_body(decoded, packet)
     return decoded
+
+
+def description_of(packet: bytes) -> bytes:
+    """What a PING or PONG says about its sender: all of it but the offset and the gossip."""
+    end = HEADER_LENGTH + int.from_bytes(packet[14:16], "big") * _GOSSIP.size
+    return (
+        b"".join((packet[8:14], packet[16:32], packet[40:HEADER_LENGTH], packet[end:])) if end <= len(packet) else b""
+    )
+
+
+def decode_gossip(packet: bytes) -> list[Gossip]:
+    """The gossip of a packet that has a description; none if one of its entries is damaged."""
+    end = HEADER_LENGTH + int.from_bytes(packet[14:16], "big") * _GOSSIP.size
+    gossip = [Gossip._make(each) for each in _GOSSIP.iter_unpack(memoryview(packet)[HEADER_LENGTH:end])]
+    return gossip if _IDS.fullmatch(b"".join([each.id for each in gossip])) is not None else []
 
 
 def _decode_body(decoded: Packet, packet: bytes) -> None:
@@ -335,6 +351,17 @@ def encode(header: Header, body: bytes = b"", *, count: int = 0, extension_count
             bytes((header.message_flags, 0, 0)),
         )
         + body
+    )  # fmt: skip
+
+
+def encode_again(packet: bytes, type_: int, offset: int, body: bytes, *, count: int, extension_count: int) -> bytes:
+    """Another packet of the same sender: its header may differ in these fields only."""
+    return b"".join(
+        (
+            packet[:4], _LENGTHS.pack(HEADER_LENGTH + len(body), _VERSION << 16 | int.from_bytes(packet[10:12], "big")),
+            _COUNTS.pack(type_, count), packet[16:32], offset.to_bytes(8, "big"), packet[40:2214],
+            extension_count.to_bytes(2, "big"), packet[2216:HEADER_LENGTH], body,
+        )
     )  # fmt: skip
 
 

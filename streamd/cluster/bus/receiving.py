@@ -14,7 +14,7 @@ from .gossip import Gossiping
 from .links import Links
 from .nodes import Flag, Link, Node, State, make_id
 from .outbox import Outbox
-from .packets import KNOWS_EXTENSIONS, Header, Packet, PacketType
+from .packets import KNOWS_EXTENSIONS, Header, Packet, PacketType, decode_gossip, description_of
 from .role import Role
 from .takeover import Takeover
 
@@ -58,6 +58,38 @@ class Receiver:
             self._read_greeting(link, packet, sender)
         elif sender is not None and not sender.is_myself:
             self._read_order(sender, packet)
+
+    def receive_repeated(self, link: Link, packet: bytes) -> bool:
+        """Act on a PING or PONG whose sender describes itself as in the last one, which changed nothing; False: it is no such packet.
+
+        Nearly all packets are like this. They answer, they bring an offset and gossip.
+        """
+        sender = link.node
+        if link.heard_revision != self._state.revision or sender is None or description_of(packet) != link.heard:
+            return False
+        sender.data_received_ms = self._state.now_ms
+        sender.offset = int.from_bytes(packet[32:40], "big")
+        if packet[13] == PacketType.PING:
+            self._gossiping.send(link, PacketType.PONG)
+        elif not link.is_inbound:
+            self._note_answer(sender)
+        self._gossiping.read_entries(decode_gossip(packet), sender)
+        return True
+
+    def remember(self, link: Link, packet: bytes) -> None:
+        """A PING or PONG has changed nothing: nor will the next one that says the same, unless something else changes the state."""
+        state, sender = self._state, link.node
+        if sender is None or sender.in_handshake or sender.is_myself or packet[40:80] != sender.id:
+            return
+        if state.unclaimed or state.is_paused or sender is state.myself.primary:
+            return  # offsets, slots that nobody claims: more than the description matters
+        link.heard, link.heard_revision = description_of(packet), state.revision
+
+    def _note_answer(self, sender: Node) -> None:
+        """A PONG has come on a link that this node opened."""
+        sender.pong_received_ms = self._state.now_ms
+        sender.ping_sent_ms = 0
+        self._failures.answered(sender)
 
     def _find_sender(self, link: Link, header: Header) -> Node | None:
         """Who has sent a packet, if this node knows it: on an identified link that is settled."""
@@ -104,9 +136,7 @@ class Receiver:
         if header.type == PacketType.PING and link.is_inbound and not sender.in_handshake:
             self._update_address(link, header, sender)
         if not link.is_inbound and header.type == PacketType.PONG:
-            sender.pong_received_ms = self._state.now_ms
-            sender.ping_sent_ms = 0
-            self._failures.answered(sender)
+            self._note_answer(sender)
         if sender.is_myself or sender.in_handshake:
             return
         self._takeover.break_circle(sender, header)
