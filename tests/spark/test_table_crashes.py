@@ -44,6 +44,7 @@ def _import_before_tests() -> None:
     import pyiceberg.catalog.sql  # noqa: F401
 
 
+@pytest.mark.in_turn("step", "kind", 2)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_killed_at_any_step_leaves_tables_that_the_next_brings_up(
     kind: TableKind, step: str, store: redis.Redis, source_options: Options, tmp_path: Path
@@ -63,6 +64,7 @@ def test_a_run_killed_at_any_step_leaves_tables_that_the_next_brings_up(
     kind.assert_no_file_is_left_over(tmp_path)
 
 
+@pytest.mark.in_turn("step", "kind", 2)
 @pytest.mark.parametrize("step", DELETE_STEPS)
 def test_a_deletion_killed_at_any_step_is_done_in_the_tables_too(
     kind: TableKind, step: str, store: redis.Redis, source_options: Options, tmp_path: Path
