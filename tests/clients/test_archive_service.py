@@ -606,7 +606,7 @@ class Faults:
 
 
 @pytest.mark.parametrize("place", ["folder", "object store"])
-@pytest.mark.parametrize("seconds", [20, pytest.param(3600, marks=[pytest.mark.slow, pytest.mark.timeout(5000)])])
+@pytest.mark.parametrize("seconds", [10, pytest.param(3600, marks=[pytest.mark.slow, pytest.mark.timeout(5000)])])
 def test_services_survive_whatever_befalls_them(
     seconds: int, place: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
