@@ -108,6 +108,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_sent(place: Place) -> N
     assert place.is_well()
 
 
+@pytest.mark.in_turn("kind", "place", 2)
 @pytest.mark.parametrize("kind", ["body", "chunks", "headers", "line"])
 def test_unfinished_requests_keep_little_memory_and_end(place: Place, kind: str) -> None:
     beginning = {
