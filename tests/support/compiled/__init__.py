@@ -9,6 +9,7 @@ The results are kept in build/, under a name that follows from everything that t
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -56,9 +57,13 @@ def build(source: Path) -> Path:
     for path in (source, *sorted(ROOT.glob("streamd/**/*.pxd"))):
         digest.update(path.read_bytes())
     kept = ROOT / "build" / f"{source.stem}-{digest.hexdigest()[:16]}.so"
-    if not kept.exists():
-        kept.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(exist_ok=True)
+    # Workers of pytest-xdist need the same modules at the same time: one compiles, the others wait for it.
+    with kept.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
             text, made = Path(folder, f"{source.stem}.c"), Path(folder, kept.name)
             # A sanitizer that is loaded into the tests has no business in the compilers.
             environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
