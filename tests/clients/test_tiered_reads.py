@@ -285,7 +285,9 @@ def test_readers_archivers_and_writers_at_once(stage: Stage) -> None:
     for thread in threads:
         thread.start()
     try:
-        for at in range(12):
+        for at in range(60):
+            if at >= 6 and replies[0] > 20:  # on a busy machine few are read in a round
+                break
             stage.add(40)
             stage.archived(merge_files=3, trim=at % 3 != 1)
     finally:
