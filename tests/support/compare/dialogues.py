@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from ..servers import Server, eventually
 from ..wire import ConnectionClosed, Reply, Wire, encode_request, show, split_line
 from .mask import mask
+from .side_by_side import on_each
 
 __all__ = ["Dialogue", "compare_dialogue", "compare_records"]
 
@@ -152,16 +153,17 @@ class Dialogue:
 
 def compare_dialogue(ours: Server, theirs: Server, text: str) -> None:
     """Play the dialogue on both servers; AssertionError where the records differ."""
-    records = []
-    for server in (ours, theirs):
+
+    def play(server: Server) -> list[str]:
         dialogue = Dialogue(server)
         try:
-            records.append(dialogue.play(text))
+            return dialogue.play(text)
         except (ConnectionClosed, TimeoutError) as error:
             raise AssertionError(f"{server.name}, after:\n" + "\n".join(dialogue.record) + f"\n{error}") from error
         finally:
             dialogue.close()
-    compare_records(ours, theirs, records)
+
+    compare_records(ours, theirs, on_each((ours, theirs), play))
 
 
 def compare_records(ours: Server, theirs: Server, records: Sequence[list[str]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..servers import Server
 from ..wire import Argument, Reply, Wire
+from .side_by_side import on_each
 
 __all__ = ["Watcher", "client_fields", "command_counts", "info_fields", "same_story"]
 
@@ -52,9 +53,8 @@ def masked(line: bytes) -> str:
 def same_story(story: Callable[[Server], object], *servers: Server) -> None:
     """Run the same story on all servers; its results must not differ."""
     first, *others = servers
-    ours = story(first)
-    for other in others:
-        theirs = story(other)
+    ours, *results = on_each(servers, story)
+    for other, theirs in zip(others, results, strict=True):
         assert ours == theirs, f"{first.name} says {ours}\n{other.name} says {theirs}"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..servers import Server, eventually
 from ..wire import Argument, ConnectionClosed, Reply, Wire, show, split_line
 from .mask import mask
+from .side_by_side import on_each
 
 __all__ = ["Stage", "compare_story"]
 
@@ -130,8 +131,8 @@ class Stage:
 
 def compare_story(story: Callable[[Stage], None], servers: tuple[Server, Server], protocol: int) -> None:
     """Play a story on both servers; the records must be the same, to the byte and in order."""
-    records = []
-    for server in servers:
+
+    def play(server: Server) -> list[str]:
         stage = Stage(server, protocol)
         try:
             story(stage)
@@ -140,8 +141,9 @@ def compare_story(story: Callable[[Stage], None], servers: tuple[Server, Server]
             raise
         finally:
             stage.close()
-        records.append(stage.record)
-    ours, theirs = records
+        return stage.record
+
+    ours, theirs = on_each(servers, play)
     same = next((at for at, both in enumerate(zip(ours, theirs, strict=False)) if both[0] != both[1]), None)
     told = "\n    ".join(theirs[:same])
     if same is not None:
