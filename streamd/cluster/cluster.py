@@ -125,6 +125,7 @@ class Cluster(Capability):
         self.slots_to_delete: Callable[[list[int]], list[int]] = list
         self.hand_over_begins: Callable[[], object] = lambda: None
         self._cancel_tick: Callable[[], object] = lambda: None
+        self._cancel_announcement: Callable[[], object] = lambda: None
         self._ticked_at = 0.0
         self._handing_over: asyncio.Task[None] | None = None
         self._due_file: actions.Save | None = None  # to be written at the end of this turn
@@ -176,6 +177,7 @@ class Cluster(Capability):
             actions.Close: lambda action: self.links.close_link(action.link),
             actions.Follow: self._follow,
             actions.Promote: lambda action: self._following.promote(),
+            actions.AnnounceLater: self._announce_later,
             actions.DropData: lambda action: self._drop_data(),
             actions.DeleteKeys: lambda action: self.delete_keys(self.slots_to_delete(action.slots)),
             actions.SlotsLeft: lambda action: end_subscriptions(self._host.get(Hub), action.slots),
@@ -236,6 +238,7 @@ class Cluster(Capability):
         if not self.is_on:
             return
         self._cancel_tick()
+        self._cancel_announcement()
         if self._handing_over is not None:
             self._handing_over.cancel()
         self.before_replies()
@@ -360,6 +363,13 @@ class Cluster(Capability):
         with self.input as core:
             core.tick(self.now_ms)
 
+    def _announce(self) -> None:
+        self._host.dispatcher.run_turn(self._announce_core)
+
+    def _announce_core(self) -> None:
+        with self.input as core:
+            core.announce(self.now_ms)
+
     def link_accepted(self, peer_ip: str, local_ip: str) -> int:
         with self.input as core:
             return core.link_accepted(peer_ip, local_ip, self.now_ms)
@@ -464,6 +474,9 @@ class Cluster(Capability):
             for key in db.keys_in_slot(slot, len(db)):
                 changes.key_removed(db, key)
                 db.delete(key)
+
+    def _announce_later(self, action: actions.AnnounceLater) -> None:
+        self._cancel_announcement = self._host.call_later(action.delay_ms / 1000, self._announce)
 
     def _pause(self, action: actions.PauseWrites) -> None:
         self._replication.is_handing_over = True

@@ -13,7 +13,7 @@ from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.node_lines import format_state
 from streamd.cluster.bus.options import Options
 from streamd.cluster.bus.packets import PacketType, decode
-from streamd.cluster.bus.slots import slots_of
+from streamd.cluster.bus.slots import from_slots, slots_of
 from streamd.errors import CommandError
 
 ME, PRIMARY, REPLICA, OTHER = (letter * 40 for letter in (b"a", b"b", b"c", b"d"))
@@ -210,13 +210,32 @@ def test_slots_that_come_one_by_one_are_announced_together() -> None:
     bring(100)
     assert announced() == [[100]] * 3  # the first one at once, to each of the others
     bring(101, 102)
-    assert announced() == []
-    core.tick(NOW + 140)
+    assert taken(core, actions.Send, actions.AnnounceLater) == [actions.AnnounceLater(20)]
+    core.announce(NOW + 120)
     assert announced() == [[100, 101, 102]] * 3
-    core.tick(NOW + 240)
+    core.announce(NOW + 240)
     assert announced() == []
     bring(103)
     assert announced() == [[100, 101, 102, 103]] * 3
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_keys_stay_for_a_minute_when_the_target_claims_a_slot_that_is_being_moved(comes_back: bool) -> None:
+    core = make()
+    core.set_slot_migrating(1, PRIMARY)
+    core.set_slot_migrating(2, OTHER)
+    taken(core)
+    core.claims.update_slots(core.state.nodes[PRIMARY], 6, from_slots([1, 2, 3, *range(100, 200)]))
+    assert taken(core, actions.DeleteKeys) == [actions.DeleteKeys([2, 3])]
+    if comes_back:
+        core.delete_slots([1])
+        core.set_slot_importing(1, PRIMARY)
+    core.tick(NOW + 59_000)
+    assert taken(core, actions.DeleteKeys) == []
+    core.tick(NOW + 61_000)
+    assert taken(core, actions.DeleteKeys) == ([] if comes_back else [actions.DeleteKeys([1])])
+    core.tick(NOW + 130_000)
+    assert taken(core, actions.DeleteKeys) == []
 
 
 def test_a_slot_with_keys_remains_migrating_until_they_are_gone() -> None:

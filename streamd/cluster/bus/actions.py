@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "Action",
+    "AnnounceLater",
     "Close",
     "Connect",
     "DeleteKeys",
@@ -84,6 +85,13 @@ class Promote:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnounceLater:
+    """Call `announce` of the core after a delay."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DropData:
     """Delete all keys (CLUSTER RESET of a replica)."""
 
@@ -146,6 +154,7 @@ Action = (
     | Close
     | Follow
     | Promote
+    | AnnounceLater
     | DropData
     | DeleteKeys
     | SlotsLeft

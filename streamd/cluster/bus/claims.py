@@ -16,6 +16,10 @@ from .slots import from_slots, slots_of, to_bytes
 
 __all__ = ["Claims"]
 
+_LEFT_BEHIND_MS = 60_000
+"""How long keys stay of a slot whose target has claimed it while it was being moved, where Redis deletes them at once: `redis-cli --cluster
+fix` makes the target the owner first if that has more of the keys, and then moves the others."""
+
 
 class Claims:
     """See the head of the module."""
@@ -25,6 +29,8 @@ class Claims:
         self._outbox = outbox
         self._gossiping = gossiping
         self._role = role
+        self._left_behind = 0  # slots that their target has claimed before all keys had moved
+        self._left_ms = 0  # when it last did
 
     # --- Roles -----------------------------------------------------------------------------------------------------------
 
@@ -103,8 +109,23 @@ class Claims:
             self._role.follow(sender)
             return
         self._follow_grandparent()
-        if mine_before & taken:
-            self._outbox.do(DeleteKeys(slots_of(mine_before & taken)))
+        lost = mine_before & taken
+        left_behind = lost & from_slots(slot for slot, target in state.migrating.items() if target is sender)
+        if left_behind:
+            self._left_behind |= left_behind
+            self._left_ms = state.now_ms
+        if lost ^ left_behind:
+            self._outbox.do(DeleteKeys(slots_of(lost ^ left_behind)))
+
+    def tick(self) -> None:
+        """Delete keys that were left behind, of slots that have not come back."""
+        state, myself = self._state, self._state.myself
+        if not self._left_behind or state.now_ms - self._left_ms < _LEFT_BEHIND_MS:
+            return
+        slots, self._left_behind = self._left_behind, 0
+        slots ^= slots & (myself.slots | from_slots(state.importing))
+        if slots and myself.is_primary:
+            self._outbox.do(DeleteKeys(slots_of(slots)))
 
     def _may_follow(self, claimed: int, lost: int) -> bool:
         """Whether a node of a shard without slots follows the node that took the last ones: without them it serves nobody."""

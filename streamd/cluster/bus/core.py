@@ -162,11 +162,17 @@ class ClusterCore:
         self.failures.tick()
         self.gossiping.report_suspects()
         self.role.check_followed()
+        self.claims.tick()
         self.takeover.tick()
         self.elections.tick()
         self.migration.tick()
         if self.state.must_judge or not self.state.is_ok:
             self.failures.judge()
+
+    def announce(self, now_ms: int) -> None:
+        """What an AnnounceLater asked for."""
+        self._advance(now_ms)
+        self.gossiping.announce_rest()
 
     def link_accepted(self, peer_ip: str, local_ip: str, now_ms: int) -> int:
         """A peer has connected to the bus of this node. Returns the number of the link."""

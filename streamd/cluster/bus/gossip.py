@@ -7,6 +7,7 @@ half of the node timeout at the latest.
 
 from __future__ import annotations
 
+from .actions import AnnounceLater
 from .failures import Failures
 from .links import Links
 from .nodes import Flag, Link, Node, State, make_id
@@ -20,8 +21,8 @@ FORGET_S = 60
 
 _REPORT_EVERY_MS = 1000
 
-_ANNOUNCE_EVERY_MS = 50
-"""How often slots are announced that come here one after the other: those in between are announced together, by the next tick."""
+_ANNOUNCE_EVERY_MS = 20
+"""How often slots are announced that come here one after the other."""
 
 _FUTURE_MS = 500  # by how much the clock of another node may be ahead
 
@@ -66,13 +67,20 @@ class Gossiping:
         self._send_pong([*self._state.nodes.values()])
 
     def announce_slot(self) -> None:
-        """Announce a slot that has come here: at once, unless another one has just been announced.
+        """Announce a slot that has come here: at once, or with others that come soon after an announcement.
 
-        Slots that an operator moves come one by one, each within a millisecond. Redis's packets wait as well: Nagle's algorithm holds them back.
+        Slots that an operator moves come one by one, each within a millisecond. Redis's packets wait as well, up to 40 ms: Nagle's
+        algorithm holds them back.
         """
-        if self._state.now_ms - self._announced_ms < _ANNOUNCE_EVERY_MS:
+        if self._state.now_ms - self._announced_ms >= _ANNOUNCE_EVERY_MS:
+            self._announce_slots()
+        elif not self._must_announce:
             self._must_announce = True
-        else:
+            self._outbox.do(AnnounceLater(_ANNOUNCE_EVERY_MS))
+
+    def announce_rest(self) -> None:
+        """Announce slots that have not been announced."""
+        if self._must_announce:
             self._announce_slots()
 
     def _announce_slots(self) -> None:
@@ -150,9 +158,7 @@ class Gossiping:
     # --- The schedule ----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Send the PINGs that are due, and announce slots that have not been announced."""
-        if self._must_announce:
-            self._announce_slots()
+        """Send the PINGs that are due."""
         self._ticks += 1
         if self._ticks % 10 == 0:
             self._ping_oldest_of_some()

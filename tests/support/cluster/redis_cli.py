@@ -8,7 +8,7 @@ import subprocess
 from ..replicas.nodes import Node
 from ..servers import find_oracle
 
-__all__ = ["cluster_cli", "place"]
+__all__ = ["cluster_cli", "place", "start_cluster_cli"]
 
 TIMEOUT_S = 120
 
@@ -27,6 +27,18 @@ def cluster_cli(*arguments: str, expects: int | None = 0) -> str:
     )
     assert expects is None or done.returncode == expects, done.stdout + done.stderr
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+
+
+def start_cluster_cli(*arguments: str) -> subprocess.Popen[bytes]:
+    """`redis-cli --cluster`, running."""
+    oracle = find_oracle()
+    assert oracle is not None
+    return subprocess.Popen(
+        [oracle.cli, "--cluster", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def place(node: Node) -> str:

@@ -352,6 +352,8 @@ class Simulation:
             case actions.Promote():
                 node.followed = None
                 self.note(f"{node.index} is a primary, epoch {node.live.state.myself.config_epoch}")
+            case actions.AnnounceLater(delay_ms):
+                self.after(delay_ms, lambda life=node.life: self._announce(node, life))
             case actions.Log(level, text) if level != "debug":
                 self.note(f"{node.index}: {self._shorten(text)}")
             case _:
@@ -407,6 +409,10 @@ class Simulation:
             self.at(node.stalled_until, lambda: self._deliver(sender, node, link, life, packet))
             return
         self.do(node, lambda core: core.receive(link, packet, self.clock(node)))
+
+    def _announce(self, node: SimulatedNode, life: int) -> None:
+        if node.life == life and node.is_up and self.now >= node.stalled_until:
+            self.do(node, lambda core: core.announce(self.clock(node)))
 
     def _close_soon(self, node: SimulatedNode, link: int, life: int) -> None:
         def close() -> None:
