@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.compare.side_by_side import on_each
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 
@@ -130,7 +131,7 @@ def test_sigalrm_shows_the_stacks_and_the_server_continues(new_streamd: Start) -
 
 @pytest.mark.real
 def test_the_watchdog_shows_where_a_server_hangs(new_streamd: Start, new_redis: Start) -> None:
-    for server in (new_redis(), new_streamd()):
+    def look(server: Server) -> None:
         with server.connect() as wire:
             assert wire.call("CONFIG", "SET", "watchdog-period", "10") == Reply("+", b"OK")
             # Twice the time between two beats, at least.
@@ -143,6 +144,9 @@ def test_the_watchdog_shows_where_a_server_hangs(new_streamd: Start, new_redis: 
             wire.call("DEBUG", "SLEEP", "3")
             assert server.log_since(mark).count("--- WATCHDOG TIMER EXPIRED ---\n") == 1
             assert wire.call("CONFIG", "GET", "watchdog*").plain() == []
+
+    server = new_streamd()
+    on_each((new_redis(), server), look)
     assert '/streamd/debug/debug_commands.py", line ' in server.log()
 
 
