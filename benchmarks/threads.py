@@ -1,9 +1,9 @@
 """Threads for connections: CPU of the thread that runs commands, for XADD and for messages to many, with `io-threads`.
 
-    python -m benchmarks.threads [--threads 2] [--requests 200000]
+    python -m benchmarks.threads [--threads 2] [--requests 200000] [--only WORD]
 
-256 connections send XADD over and over, P of them at a time each; then one publishes to 100 and to 1,000 subscribers, where the
-figures are per message delivered. The figures are read from /proc/PID/task: the first thread
+256 connections send XADD over and over, P of them at a time each; 16 send long values; then one publishes messages of 64 bytes and of 10 KiB to 100 and to
+1,000 subscribers, where the figures are per message delivered. The figures are read from /proc/PID/task: the first thread
 runs the commands, those named io_thd_N receive and send. Linux only.
 """
 
@@ -21,6 +21,7 @@ from benchmarks.pubsub import CHANNEL, PAYLOAD, audience
 from benchmarks.servers import Server, describe_machine, find_servers, start_server
 
 CONNECTIONS = 256
+LONG = "x" * 10240
 FIELDS = ("*", "sensor-id", "1234", "temperature", "19.8")
 
 
@@ -58,10 +59,19 @@ def append(server: Server, depth: int, total: int) -> str:
     return found[0]
 
 
-def publish(server: Server, subscribers: int, total: int) -> str:
+def put(server: Server, size: int, total: int) -> str:
+    with open_connections(server.port, 16) as socks:
+        requests = Requests([make_request("SET", "key", "x" * size)])
+        run_loop(socks, requests, 32)
+        with measuring_threads(server, total) as found:
+            run_loop(socks, requests, total)
+    return found[0]
+
+
+def publish(server: Server, subscribers: int, total: int, payload: str = PAYLOAD) -> str:
     rounds = total // subscribers
     with audience(server, subscribers, []) as (publisher, *listeners):
-        requests = Requests([make_request("PUBLISH", CHANNEL, PAYLOAD)])
+        requests = Requests([make_request("PUBLISH", CHANNEL, payload)])
         with measuring_threads(server, rounds * subscribers) as found:
             run_fan(publisher, listeners, requests, rounds, expected=subscribers, depth=1, window=2)
     return found[0]
@@ -72,16 +82,23 @@ def main() -> None:
     parser.add_argument("--threads", default="2")
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="Measure the rows with this word in their name. Default: all")
     options = parser.parse_args()
     names = find_servers(("streamd", "redis"))[0]
     print(describe_machine(connections=CONNECTIONS, io_threads=options.threads))
     rows = [
         ("XADD, P=1", lambda server: append(server, 1, options.requests)),
         ("XADD, P=16", lambda server: append(server, 16, 5 * options.requests)),
+        ("SET 100 KiB", lambda server: put(server, 100 << 10, options.requests // 10)),
+        ("SET 1 MiB", lambda server: put(server, 1 << 20, options.requests // 100)),
         ("PUBLISH to 100", lambda server: publish(server, 100, 5 * options.requests)),
         ("PUBLISH to 1,000", lambda server: publish(server, 1000, 5 * options.requests)),
+        ("10 KiB to 100", lambda server: publish(server, 100, options.requests, LONG)),
+        ("10 KiB to 1,000", lambda server: publish(server, 1000, options.requests, LONG)),
     ]
     for row, measure in rows:
+        if options.only not in row:
+            continue
         for _ in range(options.rounds):
             for name in names:
                 with start_server(name, "--io-threads", options.threads) as server:

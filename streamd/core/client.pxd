@@ -5,6 +5,7 @@ from streamd.core.route cimport Failure, Route
 from streamd.keyspace.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
+from streamd.shared_bytes cimport SharedBytes
 
 
 cdef enum ReplyMode:
@@ -103,6 +104,7 @@ cdef class Outflow:
 cdef class Sender:
     # A transport that sends in another thread: it accepts some of the bytes, and calls pause_writing if not all.
     cdef ssize_t hand_over(self, const char *data, size_t size) except -1
+    cdef ssize_t hand_over_shared(self, SharedBytes *bytes, size_t at, size_t most) except -1
     cdef int thread_number(self) noexcept       # that of the thread, from 1
     cdef int come_home(self) except -1          # hand the connection back to a transport of the loop's thread
 
@@ -173,6 +175,8 @@ cdef class Client:
     cdef int deliver(self, const char *data, size_t length) except -1
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
     cpdef long long memory_usage(self) except -1
+    cdef bint takes_shared(self) noexcept
+    cdef int deliver_shared(self, SharedBytes *bytes) except -1
     cdef ReplyWriter new_writer(self)
     cdef int limit_output(self) except -1
     cdef bint is_silent(self) noexcept
@@ -183,6 +187,7 @@ cdef class Client:
     cdef int flush(self) except -1
     cdef bint is_sending(self) noexcept
     cdef ssize_t send_some(self, const char *data, size_t size) except -2
+    cdef ssize_t send_parts(self, size_t most) except -2
     cpdef int send_later(self) except -1
     cdef int leave_thread(self, object transport) except -1
     cdef int thread_number(self) noexcept

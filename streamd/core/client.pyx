@@ -5,21 +5,25 @@ Received bytes go to the parser, and the dispatcher runs the complete requests. 
 loop as objects (`data_received`), or from a socket of our own, in memory that all clients share (`received`).
 
 Replies accumulate in `reply` and are sent once per turn of the event loop (`flush`), directly from that buffer with one
-`send`. When the kernel does not accept everything, one piece is handed to the transport; until the transport has sent
-it, the client is congested and its replies wait in `reply`. So unsent bytes are held and counted in one place, and
-never copied as a whole.
+`send`; long messages to many clients are only linked there (`deliver_shared`), and sent from where they are. When the
+kernel does not accept everything, one piece is handed to the transport; until the transport has sent it, the client is
+congested and its replies wait in `reply`. So unsent bytes are held and counted in one place, and never copied as a
+whole.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport SIZE_MAX
+from libc.string cimport memset
+from posix.uio cimport iovec
 
 import socket
 
 from streamd.core.clock cimport monotonic_us, wall_us
 from streamd.keyspace.database cimport Database
-from streamd.protocol.reply cimport ReplyWriter
+from streamd.protocol.reply cimport Link, ReplyWriter, unsent_bytes
 from streamd.protocol.request cimport RequestParser
+from streamd.shared_bytes cimport SharedBytes
 
 __all__ = ["CLIENT_STATES", "Client", "ClientHost", "Outflow"]
 
@@ -30,12 +34,17 @@ CLIENT_STATES = {
 """ClientState, for `Capability.client_bits` in Python."""
 
 cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
+    ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
 
 cdef enum:
     PIECE = 65536       # bytes handed to the transport at a time when only that can send them (TLS)
     WAKING_PIECE = 1024     # ... when the kernel accepts no more: the transport has only to notice when it does again
     ARG_BYTES = 41          # of an argument besides its content: the object and its place in the list
+    MOST_PARTS = 64         # pieces sent with one call
     TURN_MOST = 1048576     # bytes sent to one client per turn, however fast it reads
     WALL_CLOCK_US = 1000    # maximum age of a reading of the wall clock
 
@@ -136,6 +145,9 @@ cdef class Sender:
     cdef int thread_number(self) noexcept:
         return 0
 
+    cdef ssize_t hand_over_shared(self, SharedBytes *bytes, size_t at, size_t most) except -1:
+        raise NotImplementedError
+
     cdef int come_home(self) except -1:
         raise NotImplementedError
 
@@ -150,6 +162,15 @@ cdef class Outflow:
     cpdef long long unsent(self) except -1:
         """Bytes that are waiting to be sent; they count for the client's output limit."""
         return 0
+
+
+cdef inline int follow_push(Client client) except -1:
+    """A push has been added to the output."""
+    if not client.is_congested or client.host.limits_clients:       # a client that does not read is weighed, too
+        client.want_write()
+    if unsent_bytes(client.reply) >= client.host.output_watch[client.output_class]:
+        client.host.check_output(client)
+    return 0
 
 
 cdef class Client:
@@ -233,9 +254,9 @@ cdef class Client:
 
     def resume_writing(self):
         self.is_congested = False
-        if not self.reply.length:
+        if not unsent_bytes(self.reply):
             self.over_soft_limit_us = 0
-        if self.reply.length or self.close_after_reply or self.outflow is not None:
+        if unsent_bytes(self.reply) or self.close_after_reply or self.outflow is not None:
             self.want_write()
 
     def connection_lost(self, exc):
@@ -260,31 +281,35 @@ cdef class Client:
 
     cdef int flush(self) except -1:
         """Send the contents of `reply`; then close, if requested, once everything is sent."""
-        cdef ClientHost host = self.host
         cdef ssize_t sent
-        cdef size_t held, left
+        cdef size_t held, left, size = unsent_bytes(self.reply)
         self.is_writer = False
         if self.transport is None or self.is_congested or self.reply.is_cut or self.is_held:
             return 0
-        if self.reply.length > host.peak_output:
-            host.peak_output = self.reply.length
+        if size > self.host.peak_output:
+            self.host.peak_output = size
         held = 0 if self.sendable < 0 else self.reply.length - <size_t>self.sendable
-        left = self.reply.length - TURN_MOST if self.reply.length > held + TURN_MOST else held
-        while self.reply.length > left and not self.is_congested:
-            sent = self.send_some(self.reply.data, self.reply.length - left)
+        left = size - TURN_MOST if size > held + TURN_MOST else held
+        while size > left and not self.is_congested:
+            if self.reply.links is NULL:
+                sent = self.send_some(self.reply.data, size - left)
+            else:
+                sent = self.send_parts(size - left)
             if sent < 0:
                 self.reply.release()
                 return 0
             self.reply.consume(<size_t>sent)
+            size -= <size_t>sent
         if held:
             self.sendable = <Py_ssize_t>(self.reply.length - held)
-        if self.outflow is not None and not self.reply.length and not self.is_congested:
+        if self.outflow is not None and not size and not self.is_congested:
             self.outflow.send(self)
+            size = unsent_bytes(self.reply)
         if self.is_congested:
-            host.check_output(self)
-        elif self.reply.length > held:
+            self.host.check_output(self)
+        elif size > held:
             self.want_write()       # other clients get their turn in between
-            host.check_output(self)
+            self.host.check_output(self)
         elif not held:
             self.over_soft_limit_us = 0
             if self.close_after_reply:
@@ -293,7 +318,7 @@ cdef class Client:
 
     cdef bint is_sending(self) noexcept:
         """Whether more remains than one turn may send, to a peer that is reading."""
-        return self.reply.length > TURN_MOST and not self.is_congested and self.transport is not None
+        return unsent_bytes(self.reply) > TURN_MOST and not self.is_congested and self.transport is not None
 
     cdef ssize_t send_some(self, const char *data, size_t size) except -2:
         """Send bytes; returns how many need not be sent again, or -1 when the connection is broken.
@@ -322,6 +347,30 @@ cdef class Client:
         host.net_output_bytes += sent
         return sent
 
+    cdef ssize_t send_parts(self, size_t most) except -2:
+        """As `send_some`, for what comes first among its own and shared bytes."""
+        cdef ClientHost host = self.host
+        cdef Link *link = &self.reply.links.items[self.reply.links.first]
+        cdef iovec[MOST_PARTS] parts
+        cdef msghdr message
+        cdef ssize_t sent = 0
+        cdef int count
+        if self.sender is not None and not link.before:
+            sent = self.sender.hand_over_shared(link.bytes, link.at, most)
+        else:
+            count = self.reply.parts(parts, MOST_PARTS if self.sender is None else 1, most)
+            if count > 1:
+                memset(&message, 0, sizeof(message))
+                message.msg_iov = parts
+                message.msg_iovlen = <size_t>count
+                sent = c_sendmsg(self.fd, &message, SEND_FLAGS)
+            if sent <= 0:       # or else it is only one piece
+                return self.send_some(<char *>parts[0].iov_base, parts[0].iov_len)
+            host.total_writes += 1
+        self.total_net_out += sent
+        host.net_output_bytes += sent
+        return sent
+
     cpdef int send_later(self) except -1:
         """There is more to send: go on in the next turn, after other clients."""
         return self.want_write()
@@ -332,20 +381,26 @@ cdef class Client:
 
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1:
         """As `deliver`, for a push in two pieces."""
-        cdef ClientHost host = self.host
         if self.transport is None or self.close_after_reply:
             return 0
-        if host.executing is self:
+        if self.host.executing is self:
             if self.deferred is None:
                 self.deferred = self.new_writer()
             self.deferred.raw_parts(head, head_length, tail, tail_length)
             return 0
         self.reply.raw_parts(head, head_length, tail, tail_length)
-        if not self.is_congested or host.limits_clients:    # a client that does not read is weighed, too
-            self.want_write()
-        if self.reply.length >= host.output_watch[self.output_class]:
-            host.check_output(self)
-        return 0
+        return follow_push(self)
+
+    cdef bint takes_shared(self) noexcept:
+        """Whether `deliver_shared` may be called: not with TLS, nor while a part of the output is held."""
+        return (self.fd >= 0 or self.sender is not None) and self.sendable < 0 and self.host.executing is not self
+
+    cdef int deliver_shared(self, SharedBytes *bytes) except -1:
+        """As `deliver`, without copying."""
+        if self.transport is None or self.close_after_reply:
+            return 0
+        self.reply.link(bytes)
+        return follow_push(self)
 
     cdef ReplyWriter new_writer(self):
         """A writer for output that is sent later; the limit applies to it, too."""
@@ -541,7 +596,7 @@ cdef class Client:
 
     cpdef long long output_size(self) except -1:
         """Bytes of replies not yet accepted by the kernel."""
-        cdef long long size = <long long>self.reply.length
+        cdef long long size = <long long>unsent_bytes(self.reply)
         if self.is_congested and self.transport is not None:
             size += <long long>self.transport.get_write_buffer_size()
         if self.outflow is not None:
@@ -601,7 +656,7 @@ cdef class Client:
         """Send what is ready and close."""
         self.close_after_reply = True
         self.flush()
-        if self.transport is not None and (self.is_congested or self.reply.length):
+        if self.transport is not None and (self.is_congested or unsent_bytes(self.reply)):
             if not self.reply.is_cut:
                 self.transport.write(self.reply.take())
             self.transport.close()

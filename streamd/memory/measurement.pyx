@@ -120,7 +120,7 @@ cdef class Measurement(Capability):
         report.resident = self.resident()
         report.replicas = report.uncounted
         for client in self.dispatcher.clients.values():
-            size = client.memory_usage()
+            size = client.memory_usage() - <long long>client.reply.borrowed()
             if client.outflow is not None:
                 size -= client.outflow.unsent()     # memory that many may share
             if client.output_class == CLASS_REPLICA:

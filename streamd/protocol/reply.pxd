@@ -3,10 +3,29 @@
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
+from posix.uio cimport iovec
+
+from streamd.shared_bytes cimport SharedBytes
 
 # Maximum size of a header, integer or entry ID: marker, sign, 41 characters, two line ends, and a margin.
 cdef enum:
     SMALL_REPLY = 64
+
+
+cdef struct Link:
+    SharedBytes *bytes          # held
+    size_t at                   # of which these are sent
+    size_t before               # bytes of the writer between the link before this one and this one
+
+
+cdef struct Links:
+    # Shared bytes between those of the writer, in their order.
+    Link *items                 # owned
+    size_t first                # those before it have been sent
+    size_t count                # from `first` on; never 0
+    size_t room
+    size_t before               # the sum of their `before`: bytes of the writer up to the last one
+    size_t size                 # bytes of the links, not yet sent
 
 
 @cython.final
@@ -21,6 +40,7 @@ cdef class ReplyWriter:
     cdef bint is_long             # its last output did not fit into a block of BLOCK_SIZE
     cdef size_t limit             # bytes; SIZE_MAX: no limit; 0 once the writer is cut
     cdef object on_limit          # called when the limit is exceeded; may be None
+    cdef Links *links             # owned; NULL: no shared bytes
 
     # For compiled callers. `raw_c` and all methods below may move `data`.
     cdef char *grow(self, size_t n) except NULL           # room for n more bytes; returns data + length
@@ -39,8 +59,15 @@ cdef class ReplyWriter:
     cpdef int cut(self) except -1               # drop everything, including later writes
     cdef bint pass_limit(self) except -1        # the limit is exceeded; returns True
     cdef char *spare(self, size_t n) except NULL
-    # Bytes for a direct send(2): data[0:length], then `consume` the number of bytes sent.
+    # Shared bytes go out between what has been written so far and what is written next.
+    cdef int link(self, SharedBytes *bytes) except -1
+    # Bytes for a direct send(2): data[0:length] without links, else `parts`; then `consume` the number of bytes sent.
     cpdef int consume(self, size_t n) except -1
+    cdef int parts(self, iovec *to, int most, size_t most_bytes) noexcept
+    cdef int consume_linked(self, size_t n) except -1
+    cdef void drop_links(self) noexcept
+    cdef size_t borrowed(self) noexcept
+    cdef void give_back(self) noexcept          # drop what was written, not the links
     cdef size_t memory(self) noexcept           # bytes malloc'ed
     cdef void release(self) noexcept            # drop everything, return the buffer
 
@@ -68,6 +95,11 @@ cdef class ReplyWriter:
     cpdef size_t mark(self)
     cpdef void truncate(self, size_t mark)      # drop everything written since mark
     cpdef bytes take(self)                      # returns all bytes; the writer is empty again
+
+
+cdef inline size_t unsent_bytes(ReplyWriter writer) noexcept:
+    """Bytes not yet taken, shared ones included."""
+    return writer.length if writer.links is NULL else writer.length + writer.links.size
 
 
 cdef bytes format_double(double value)      # see doubles.pyx

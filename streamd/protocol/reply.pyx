@@ -16,6 +16,11 @@ Free blocks that have not been needed for a while are returned to the system (`g
 several times a second). Invariant: data is NULL exactly when block is, and then length = capacity = 0; else
 block <= data and length <= capacity.
 
+Bytes that go to many connections are not copied into the block: they are linked (`links`) at the place where they
+belong, and sent from where they are. The block holds only the writer's own bytes, and so do `data` and `length`:
+
+    own bytes, items[0].before of them | items[0].bytes | items[1].before | items[1].bytes | the rest of the own bytes
+
 A writer may have a limit: how much a peer may leave unread. The write that exceeds it drops everything and calls
 `on_limit`; from then on the writer is cut: it accepts writes, because a command may have effects to finish, but
 discards them. A cut writer overwrites one spare block again and again; it has nothing to send.
@@ -26,11 +31,14 @@ The writer never checks that the number of elements of an aggregate matches its 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport SIZE_MAX, int64_t, uint64_t
-from streamd.heap cimport free, malloc, realloc
+from streamd.heap cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
+
+from posix.uio cimport iovec
 
 from streamd.numbers cimport count_digits, put_digits, put_line, put_uint64
 from streamd.protocol.doubles cimport DOUBLE_ROOM, put_double
+from streamd.shared_bytes cimport SharedBytes, shared_drop, shared_hold, shared_holders
 
 __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
@@ -123,7 +131,7 @@ cdef inline char *room(ReplyWriter writer, size_t n) except NULL:
 
 cdef inline bint passes_limit(ReplyWriter writer, size_t n) noexcept:
     """Whether n more bytes exceed the limit; bytes that fit into the block never do."""
-    return n > writer.capacity - writer.length and writer.length + n > writer.limit
+    return n > writer.capacity - writer.length and unsent_bytes(writer) + n > writer.limit
 
 
 # The first half of the most recently written ID: entries are in time order, with many in a millisecond.
@@ -146,6 +154,20 @@ cdef char *change_block(ReplyWriter writer, FreeList *free_list) except NULL:
     writer.block = writer.data = block
     writer.capacity = free_list.size
     return block + writer.length
+
+
+cdef inline void return_block(ReplyWriter writer) noexcept:
+    """Forget what was written, and give the buffer back: without a call for `consume`, which ends each reply."""
+    cdef size_t size
+    if writer.block is not NULL:
+        size = writer.memory()
+        if size > BLOCK_SIZE:
+            writer.is_long = <size_t>(writer.data - writer.block) + writer.length > BLOCK_SIZE
+        give_block(writer.block, size)
+        writer.block = NULL
+        writer.data = NULL
+    writer.length = 0
+    writer.capacity = 0
 
 
 # --- The writer -----------------------------------------------------------------------------------------------------
@@ -183,7 +205,7 @@ cdef class ReplyWriter:
             return self.data + self.length
         if need < n:
             raise MemoryError("reply too large")
-        if need > self.limit:
+        if unsent_bytes(self) + n > self.limit:
             self.pass_limit()
             return self.spare(n)
         if self.block is NULL and n <= SMALL_BLOCK_SIZE:
@@ -271,10 +293,12 @@ cdef class ReplyWriter:
 
     cpdef int consume(self, size_t n) except -1:
         """Drop the first n bytes, which have been sent. Marks and opened arrays are invalid afterwards."""
+        if self.links is not NULL:
+            return self.consume_linked(n)
         if n >= self.length:
             if n > self.length:
                 raise ValueError("more bytes consumed than there are")
-            self.release()
+            return_block(self)
             return 0
         self.data += n
         self.length -= n
@@ -287,16 +311,12 @@ cdef class ReplyWriter:
 
     cdef void release(self) noexcept:
         """Forget everything and give the buffer back."""
-        cdef size_t size
-        if self.block is not NULL:
-            size = self.memory()
-            if size > BLOCK_SIZE:
-                self.is_long = <size_t>(self.data - self.block) + self.length > BLOCK_SIZE
-            give_block(self.block, size)
-            self.block = NULL
-            self.data = NULL
-        self.length = 0
-        self.capacity = 0
+        if self.links is not NULL:
+            self.drop_links()
+        self.give_back()
+
+    cdef void give_back(self) noexcept:
+        return_block(self)
 
     cpdef size_t mark(self):
         """A position to return to with `truncate`; invalid once bytes have been taken or consumed."""
@@ -305,23 +325,143 @@ cdef class ReplyWriter:
     cpdef void truncate(self, size_t mark):
         """Drop everything written since `mark`."""
         if mark == 0:
-            self.release()
+            self.give_back()
         elif mark < self.length:
             self.length = mark
 
     cpdef bytes take(self):
         """All bytes written so far; the writer is empty again."""
-        cdef bytes taken = PyBytes_FromStringAndSize(self.data, <Py_ssize_t>self.length) if self.length else b""
+        cdef list pieces = []
+        cdef bytes taken
+        cdef iovec part
+        while self.links is not NULL:
+            self.parts(&part, 1, SIZE_MAX)
+            pieces.append(PyBytes_FromStringAndSize(<char *>part.iov_base, <Py_ssize_t>part.iov_len))
+            self.consume(part.iov_len)
+        taken = self.peek()
         self.release()
-        return taken
+        return b"".join([*pieces, taken]) if pieces else taken
 
     def peek(self):
-        """All bytes written so far; they stay."""
+        """All bytes written so far, but the shared ones; they stay."""
         return PyBytes_FromStringAndSize(self.data, <Py_ssize_t>self.length) if self.length else b""
 
     def clear(self):
         """Forget everything and give the buffer back."""
         self.release()
+
+    # Shared bytes
+
+    cdef int link(self, SharedBytes *bytes) except -1:
+        """Append shared bytes. What is written next follows them; marks of before are invalid afterwards."""
+        cdef Links *links = self.links
+        cdef Link *items
+        cdef Link *last
+        if unsent_bytes(self) + bytes.size > self.limit and self.pass_limit():
+            return 0
+        if links is NULL:
+            links = self.links = <Links *>calloc(1, sizeof(Links))
+            if links is NULL:
+                raise MemoryError("no memory for a reply")
+        if links.first + links.count == links.room:
+            if links.first > links.count:       # at least half of them have been sent
+                memmove(links.items, links.items + links.first, links.count * sizeof(Link))
+                links.first = 0
+            else:
+                items = <Link *>realloc(links.items, (2 * links.room + 4) * sizeof(Link))
+                if items is NULL:
+                    if links.count == 0:
+                        self.drop_links()
+                    raise MemoryError("no memory for a reply")
+                links.items = items
+                links.room = 2 * links.room + 4
+        last = &links.items[links.first + links.count]
+        last.bytes = bytes
+        last.at = 0
+        last.before = self.length - links.before
+        links.before = self.length
+        links.count += 1
+        links.size += bytes.size
+        shared_hold(bytes)
+        return 0
+
+    cdef int parts(self, iovec *to, int most, size_t most_bytes) noexcept:
+        """The pieces to be sent first: at most `most` of them, of at most `most_bytes` bytes; returns how many.
+
+        There is a link. Bytes of the writer behind the last one are left for a later call.
+        """
+        cdef Links *links = self.links
+        cdef Link *item = &links.items[links.first]
+        cdef Link *end = item + links.count
+        cdef char *own = self.data
+        cdef int count = 0
+        while item is not end:
+            if item.before:
+                if count == most:
+                    break
+                to[count].iov_base = own
+                to[count].iov_len = item.before
+                own += item.before
+                count += 1
+            if count == most:
+                break
+            to[count].iov_base = item.bytes.data + item.at
+            to[count].iov_len = item.bytes.size - item.at
+            count += 1
+            item += 1
+        for i in range(count):
+            if to[i].iov_len >= most_bytes:
+                to[i].iov_len = most_bytes
+                return i + 1
+            most_bytes -= to[i].iov_len
+        return count
+
+    cdef int consume_linked(self, size_t n) except -1:
+        """As `consume`, while there are links."""
+        cdef Links *links = self.links
+        cdef Link *item
+        cdef size_t own, size
+        while n and links.count:
+            item = &links.items[links.first]
+            own = min(n, item.before)
+            if own:
+                item.before -= own
+                links.before -= own
+                n -= own
+                self.data += own
+                self.length -= own
+                self.capacity -= own
+            size = min(n, item.bytes.size - item.at)
+            item.at += size
+            links.size -= size
+            n -= size
+            if item.before == 0 and item.at == item.bytes.size:
+                shared_drop(item.bytes)
+                links.first += 1
+                links.count -= 1
+        if links.count == 0:
+            self.drop_links()
+        if self.length == 0:
+            self.give_back()
+        return self.consume(n) if n else 0
+
+    cdef void drop_links(self) noexcept:
+        cdef Links *links = self.links
+        self.links = NULL
+        for i in range(links.first, links.first + links.count):
+            shared_drop(links.items[i].bytes)
+        free(links.items)
+        free(links)
+
+    cdef size_t borrowed(self) noexcept:
+        """Bytes of the links that are others' share: they count as unsent for each holder, but are there once."""
+        cdef SharedBytes *bytes
+        cdef size_t total = 0, i
+        if self.links is not NULL:
+            for i in range(self.links.first, self.links.first + self.links.count):
+                bytes = self.links.items[i].bytes
+                total += bytes.size - bytes.size // <size_t>shared_holders(bytes)
+        return total
 
     @property
     def allocated(self):
@@ -330,11 +470,18 @@ cdef class ReplyWriter:
 
     def check_invariants(self):
         """Assert the invariants of the fields stated at the top of this file."""
+        cdef size_t before = 0, size = 0, i
         if self.block is NULL:
             assert self.data is NULL and self.length == 0 and self.capacity == 0
         else:
             assert self.data >= self.block and self.length <= self.capacity
             assert self.memory() == SMALL_BLOCK_SIZE or self.memory() >= BLOCK_SIZE
+        if self.links is not NULL:
+            assert self.links.count and self.links.first + self.links.count <= self.links.room
+            for i in range(self.links.first, self.links.first + self.links.count):
+                before += self.links.items[i].before
+                size += self.links.items[i].bytes.size - self.links.items[i].at
+            assert self.links.before == before <= self.length and self.links.size == size
         assert small_blocks.unused <= small_blocks.count <= small_blocks.most
         assert large_blocks.unused <= large_blocks.count <= large_blocks.most
         assert self.resp == 2 or self.resp == 3

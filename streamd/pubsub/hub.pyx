@@ -11,6 +11,8 @@ A message is encoded once. RESP2 and RESP3 differ in its first byte only, `*` or
     *3 $7 message     $n channel $n payload          the first byte is set for each client, the rest is copied
     *4 $8 pmessage $n pattern | tail                 the head is stored with the pattern, the tail is the same
 
+A long message is put together once for RESP2 and once for RESP3, and only linked to each client (`push_shared`).
+
 Patterns are tried one after the other, in one loop over an array without Python objects. Most are rejected quickly:
 each element holds the last eight bytes of the pattern's literal prefix, and only where the channel has the same bytes
 in that place is the pattern itself matched. The last eight, because the first ones are often the same in all patterns
@@ -34,6 +36,7 @@ from streamd.core.capability cimport Capability
 from streamd.core.info cimport numbers
 from streamd.core.route cimport FOR_SUBSCRIBERS, Route
 from streamd.core.client cimport CLASS_NORMAL, CLASS_PUBSUB, SUBSCRIBED, Client
+from streamd.shared_bytes cimport SHARED_LEAST, SharedBytes, shared_drop, shared_new
 
 __all__ = ["Hub", "Namespace", "Patterns"]
 
@@ -288,13 +291,48 @@ cdef Py_ssize_t push_to_all(Pattern pattern, const char *tail, size_t tail_lengt
     """Push a message to the subscribers of one pattern; return how many they are."""
     cdef Py_ssize_t i
     cdef Py_ssize_t count = PyList_GET_SIZE(pattern.clients)
+    cdef const char *text2 = PyBytes_AS_STRING(pattern.head2)
+    cdef const char *text3 = PyBytes_AS_STRING(pattern.head3)
+    cdef size_t length = PyBytes_GET_SIZE(pattern.head2)
     cdef Client client
-    cdef bytes head
+    if tail_length >= SHARED_LEAST:
+        push_shared(pattern.clients, text2, length, tail, tail_length)
+        return count
     for i in range(count):
         client = <Client>PyList_GET_ITEM(pattern.clients, i)
-        head = pattern.head3 if client.reply.resp == 3 else pattern.head2
-        client.deliver_parts(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), tail, tail_length)
+        client.deliver_parts(text3 if client.reply.resp == 3 else text2, length, tail, tail_length)
     return count
+
+
+cdef int push_shared(
+    list clients, const char *head, size_t head_length, const char *tail, size_t tail_length
+) except -1:
+    """Push a long message in two parts, in RESP2's form, to clients without copying it for each."""
+    cdef SharedBytes *encoded = NULL
+    cdef SharedBytes *encoded3 = NULL
+    cdef SharedBytes **form
+    cdef Py_ssize_t i
+    cdef Client client
+    try:
+        for i in range(PyList_GET_SIZE(clients)):
+            client = <Client>PyList_GET_ITEM(clients, i)
+            form = &encoded3 if client.reply.resp == 3 else &encoded
+            if form[0] is NULL:
+                form[0] = shared_new(head, head_length, tail, tail_length)
+                if form[0] is NULL:
+                    raise MemoryError("no memory for a message")
+                if client.reply.resp == 3:
+                    form[0].data[0] = c'>'
+            if client.takes_shared():
+                client.deliver_shared(form[0])
+            else:
+                client.deliver(form[0].data, form[0].size)
+    finally:
+        if encoded is not NULL:
+            shared_drop(encoded)
+        if encoded3 is not NULL:
+            shared_drop(encoded3)
+    return 0
 
 
 # --- The hub --------------------------------------------------------------------------------------------------------
@@ -372,10 +410,13 @@ cdef class Hub(Capability):
             message.bulk_c(PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
             if clients is not None:
                 receivers = PyList_GET_SIZE(clients)
+            if receivers and message.length >= SHARED_LEAST:
+                push_shared(clients, message.data, message.length, message.data, 0)
+            else:
                 for i in range(receivers):
                     client = <Client>PyList_GET_ITEM(clients, i)
                     message.data[0] = c'>' if client.reply.resp == 3 else c'*'
-                    client.deliver(message.data, message.length)
+                    client.deliver_parts(message.data, message.length, NULL, 0)
             if not is_sharded and self.patterns.count:
                 receivers += self.patterns.publish(channel, message.data + head_length, message.length - head_length)
         finally:

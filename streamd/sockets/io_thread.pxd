@@ -1,6 +1,9 @@
 # cython: language_level=3
 """A thread that receives and sends for the loop. See io_thread.pyx."""
 
+from posix.uio cimport iovec
+
+from streamd.shared_bytes cimport SharedBytes
 from streamd.sockets.ring cimport Ring
 
 
@@ -16,6 +19,7 @@ cdef enum Inward:
 cdef enum Outward:
     # Records from the loop to a thread.
     OUTPUT = 1      # bytes to send
+    SHARED          # a SharedPart to send
     PAUSE           # receive no more
     READ_ON         # receive again
     ASK             # report when everything before this is sent
@@ -54,6 +58,16 @@ cdef struct Line:
     long long has_left      # atomic: LEAVE is done; from then on the line is the loop's
 
 
+cdef struct SharedPart:
+    SharedBytes *bytes      # held for the thread
+    size_t at               # what is to be sent of them
+    size_t size
+
+
+cdef enum:
+    MOST_PARTS = 64         # pieces sent with one call
+
+
 cdef extern from "<pthread.h>":
     ctypedef struct pthread_t:
         pass
@@ -68,6 +82,10 @@ cdef struct IoThread:
     Line *first             # the queue: lines that have something to do now
     Line *last
     bint is_stopping        # STOP has come
+    Line *sending           # what follows is to be sent there
+    int part_count
+    iovec parts[MOST_PARTS]
+    SharedBytes *held[MOST_PARTS]      # of each part; NULL: it is in the ring
     long long reads         # atomic: successful calls of recv
     long long writes        # atomic: ... of send
 

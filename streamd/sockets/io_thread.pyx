@@ -12,12 +12,14 @@ room.
 """
 
 from libc.errno cimport EAGAIN, EINTR, ECONNRESET, ENOMEM, errno
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
+from posix.uio cimport iovec
 
 from streamd.heap cimport free, malloc
+from streamd.shared_bytes cimport SharedBytes, shared_drop
 from streamd.sockets.ring cimport (
-    Record, ring_commit, ring_doze, ring_next, ring_open, ring_publish, ring_release, ring_room, ring_rouse,
-    ring_starve, sched_yield, streamd_store,
+    Record, ring_commit, ring_doze, ring_next, ring_open, ring_position, ring_publish, ring_release,
+    ring_release_to, ring_room, ring_rouse, ring_starve, sched_yield, streamd_store,
 )
 
 cdef enum:
@@ -27,7 +29,11 @@ cdef enum:
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_recv "recv"(int fd, void *data, size_t size, int flags)
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
+    ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
 
 cdef extern from *:
     """
@@ -154,16 +160,29 @@ cdef void *run(void *arg) noexcept nogil:
 
 cdef void obey(IoThread *thread) noexcept nogil:
     """Do what the loop has posted."""
+    cdef SharedPart *shared
     cdef Record *record
     cdef Line *line
+    cdef size_t before
     while True:
+        before = ring_position(&thread.outward)
         record = ring_next(&thread.outward)
         if record is NULL:
             break
         line = <Line *>record.line
+        if thread.part_count and (
+            line is not thread.sending or record.kind > SHARED or thread.part_count == MOST_PARTS
+        ):
+            send_parts(thread)
+            ring_release_to(&thread.outward, before)
         if record.kind == OUTPUT:
-            send_bytes(thread, line, <const char *>(record + 1), record.size)
-        elif record.kind == PAUSE:
+            add_part(thread, line, <char *>(record + 1), record.size, NULL)
+            continue
+        if record.kind == SHARED:
+            shared = <SharedPart *>(record + 1)
+            add_part(thread, line, shared.bytes.data + shared.at, shared.size, shared.bytes)
+            continue
+        if record.kind == PAUSE:
             line.state |= IS_PAUSED
         elif record.kind == READ_ON:
             line.state &= ~IS_PAUSED
@@ -185,6 +204,9 @@ cdef void obey(IoThread *thread) noexcept nogil:
             streamd_store(&line.has_left, 1)
         elif record.kind == STOP:
             thread.is_stopping = True
+        ring_release(&thread.outward)
+    if thread.part_count:
+        send_parts(thread)
         ring_release(&thread.outward)
 
 
@@ -296,26 +318,55 @@ cdef bint receive(IoThread *thread, Line *line) noexcept nogil:
     return True
 
 
-cdef void send_bytes(IoThread *thread, Line *line, const char *data, size_t size) noexcept nogil:
-    """Send bytes, or keep what the kernel does not accept."""
+cdef inline void add_part(IoThread *thread, Line *line, char *data, size_t size, SharedBytes *held) noexcept nogil:
+    """Send bytes to a line, together with those before and after them. They have to stay until `send_parts`."""
+    thread.sending = line
+    thread.parts[thread.part_count].iov_base = data
+    thread.parts[thread.part_count].iov_len = size
+    thread.held[thread.part_count] = held
+    thread.part_count += 1
+
+
+cdef void send_parts(IoThread *thread) noexcept nogil:
+    """Send the parts, or keep what the kernel does not accept."""
+    cdef Line *line = thread.sending
+    cdef iovec *part = thread.parts
+    cdef msghdr message
+    cdef size_t size = 0
     cdef ssize_t sent = 0
+    cdef int error = 0, i
+    for i in range(thread.part_count):
+        size += part[i].iov_len
     if line.state & (IS_MUTE | IS_GONE):
-        streamd_store(&line.sent, line.sent + <long long>size)
-        return
-    if line.rest is NULL:
-        sent = c_send(line.fd, data, size, SEND_FLAGS)
-        if sent < 0:
-            if errno != EAGAIN and errno != EINTR:
-                streamd_store(&line.sent, line.sent + <long long>size)
-                fail(thread, line, errno)
-                return
+        sent = <ssize_t>size
+    elif line.rest is NULL:
+        if thread.part_count == 1:
+            sent = c_send(line.fd, part.iov_base, size, SEND_FLAGS)
+        else:
+            memset(&message, 0, sizeof(message))
+            message.msg_iov = part
+            message.msg_iovlen = <size_t>thread.part_count
+            sent = c_sendmsg(line.fd, &message, SEND_FLAGS)
+        if sent >= 0:
+            streamd_store(&thread.writes, thread.writes + 1)
+        elif errno == EAGAIN or errno == EINTR:
             sent = 0
-        streamd_store(&thread.writes, thread.writes + 1)
-        streamd_store(&line.sent, line.sent + sent)
-        if <size_t>sent == size:
-            return
-    if not keep_rest(line, data + sent, size - <size_t>sent):
-        fail(thread, line, ENOMEM)
+        else:
+            error = errno
+            sent = <ssize_t>size
+    streamd_store(&line.sent, line.sent + sent)
+    for i in range(thread.part_count):
+        if <size_t>sent < part[i].iov_len and not error:
+            if not keep_rest(line, <char *>part[i].iov_base + sent, part[i].iov_len - <size_t>sent):
+                error = ENOMEM
+            sent = 0
+        else:
+            sent -= <ssize_t>part[i].iov_len
+        if thread.held[i] is not NULL:
+            shared_drop(thread.held[i])
+    thread.part_count = 0
+    if error:
+        fail(thread, line, error)
 
 
 cdef bint keep_rest(Line *line, const char *data, size_t size) noexcept nogil:
@@ -400,6 +451,7 @@ cdef int io_thread_open(IoThread *thread, int number, int wake_loop_fd) noexcept
     thread.first = thread.last = NULL
     thread.is_stopping = False
     thread.reads = thread.writes = 0
+    thread.part_count = 0
     thread.poll_fd = edges_open(bell) if bell >= 0 else -1
     if inward is NULL or outward is NULL:
         return -1

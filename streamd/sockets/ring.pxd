@@ -122,14 +122,17 @@ cdef extern from *:
     static inline int ring_is_before(streamd_ring *ring, size_t end) { return (ptrdiff_t)(end - ring->reading) > 0; }
     static inline size_t ring_end(streamd_ring *ring) { return __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE); }
 
-    /* Give back the room of all records that have been read; returns whether the writer waits for it. */
-    static inline int ring_release(streamd_ring *ring) {
-        if (ring->reading == __atomic_load_n(&ring->head, __ATOMIC_RELAXED))
+    /* Give back the room of the records before a position; returns whether the writer waits for it. */
+    static inline int ring_release_to(streamd_ring *ring, size_t position) {
+        if (position == __atomic_load_n(&ring->head, __ATOMIC_RELAXED))
             return 0;
-        __atomic_store_n(&ring->head, ring->reading, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&ring->head, position, __ATOMIC_SEQ_CST);
         return __atomic_load_n(&ring->is_starved, __ATOMIC_SEQ_CST)
             && __atomic_exchange_n(&ring->is_starved, 0, __ATOMIC_SEQ_CST);
     }
+    /* ... of all records that have been read. */
+    static inline int ring_release(streamd_ring *ring) { return ring_release_to(ring, ring->reading); }
+    static inline size_t ring_position(streamd_ring *ring) { return ring->reading; }
 
     /* The reader is about to sleep: 0 if there is something to read, and it must not. */
     static inline int ring_doze(streamd_ring *ring) {
@@ -170,6 +173,8 @@ cdef extern from *:
     size_t ring_end(Ring *ring) noexcept nogil
     bint ring_is_before(Ring *ring, size_t end) noexcept nogil
     bint ring_release(Ring *ring) noexcept nogil
+    bint ring_release_to(Ring *ring, size_t position) noexcept nogil
+    size_t ring_position(Ring *ring) noexcept nogil
     bint ring_doze(Ring *ring) noexcept nogil
     void ring_rouse(Ring *ring) noexcept nogil
     bint ring_starve(Ring *ring) noexcept nogil

@@ -11,10 +11,11 @@ import os
 
 from streamd.core.client cimport Client
 from streamd.heap cimport calloc, free
+from streamd.shared_bytes cimport SharedBytes, shared_hold
 from streamd.sockets.io_thread cimport (
-    ABORT, ALL_SENT, ASK, AT_END, CLOSE, FAILED, GONE, INPUT, LEAVE, OUTPUT, PAUSE, READ_ON, IoThread, Line, Outward,
-    io_thread_add, io_thread_close, io_thread_open, io_thread_start, io_thread_stop, open_bell, post, quiet_bell,
-    threads_are_supported,
+    ABORT, ALL_SENT, ASK, AT_END, CLOSE, FAILED, GONE, INPUT, LEAVE, OUTPUT, PAUSE, READ_ON, SHARED, IoThread, Line,
+    Outward, SharedPart, io_thread_add, io_thread_close, io_thread_open, io_thread_start, io_thread_stop, open_bell,
+    post, quiet_bell, threads_are_supported,
 )
 from streamd.sockets.plain cimport SocketTransport
 from streamd.sockets.poller cimport READABLE, WRITABLE, Crew, Poller, Watched
@@ -324,6 +325,22 @@ cdef class ThreadTransport(Sender):
         if sent < size:
             self.wait_until_sent()
         return sent
+
+    cdef ssize_t hand_over_shared(self, SharedBytes *bytes, size_t at, size_t most) except -1:
+        cdef ssize_t left = <ssize_t>MOST_UNSENT - self.unsent()
+        cdef size_t size = min(bytes.size - at, most)
+        cdef SharedPart part
+        if self.is_lost:
+            return size
+        part.bytes, part.at, part.size = bytes, at, min(size, <size_t>max(left, 0))
+        if part.size:
+            if self.threads.running:
+                shared_hold(bytes)      # until the thread has sent them
+            self.tell(SHARED, <char *>&part, sizeof(part))
+            self.posted += part.size
+        if part.size < size:
+            self.wait_until_sent()
+        return part.size
 
     cdef int wait_until_sent(self) except -1:
         """Nothing more is accepted until the thread has sent everything."""

@@ -268,3 +268,112 @@ def test_the_addresses_of_both_ends_are_shown(server: Server, wire: Wire) -> Non
     with unix_connection(server) as sock:
         sock.sendall(b"CLIENT INFO\r\n")
         assert f" addr={server.folder / 's'}:0 ".encode() in sock.recv(4096)
+
+
+# --- Long messages to many, which are shared between connections --------------------------------------------------------
+
+SIZES = (10, 1000, 2048, 5000, 70_000, 3, 300_000, 20, 2100, 2100, 2100, 1)
+"""Below and above what is shared, in an order in which both follow each other."""
+ROUNDS = 4
+"""So that those who do not read yet have more than the kernel holds for them."""
+
+
+def test_long_and_short_messages_arrive_in_order(server: Server, wire: Wire) -> None:
+    """With either protocol, by channel, pattern and shard channel, at once and late, and to the one who publishes."""
+    payloads = [b"%d:" % at + b"m" * size for at, size in enumerate(SIZES)]
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(server.connect(protocol)) for protocol in (2, 3, 2, 3, 2, 3)]
+        late = [stack.enter_context(server.connect(protocol)) for protocol in (2, 3)]
+        for one, protocol in zip(late, (2, 3), strict=True):  # which the kernel holds little for
+            one.close()
+            one.socket = unix_connection(server)
+            one.call("HELLO", protocol)
+        publisher = stack.enter_context(server.connect(3))
+        for listener in [*listeners, *late, publisher]:
+            listener.call("SUBSCRIBE", "c:1")
+            listener.call("PSUBSCRIBE", "c:*")
+            listener.call("SSUBSCRIBE", "s")
+        for payload in payloads * ROUNDS:
+            publisher.send_bytes(
+                request("PUBLISH", "c:1", payload) + request("SPUBLISH", "s", payload) + request("PING", payload)
+            )
+        expected = [
+            words
+            for payload in payloads * ROUNDS
+            for words in (
+                [b"message", b"c:1", payload],
+                [b"pmessage", b"c:*", b"c:1", payload],
+                [b"smessage", b"s", payload],
+            )
+        ]
+        own: list[list[bytes]] = []
+        replies: list[int | bytes] = []
+        while len(own) < len(expected) or len(replies) < 3 * ROUNDS * len(payloads):
+            reply = publisher.read()
+            if reply.kind == ">":
+                own.append([each.value for each in reply.value])
+            else:
+                replies.append(reply.value)
+        assert own == expected
+        assert replies == [each for payload in payloads * ROUNDS for each in (18, 9, payload)]
+        for listener in [*listeners, *late]:
+            listener.send("PING", "end")
+        for listener in [*listeners, *late]:
+            for words in expected:
+                assert [each.value for each in listener.read().value] == words
+            listener.read()
+
+
+def used_memory(wire: Wire) -> int:
+    info = wire.call("INFO", "memory").value
+    return int(info.split(b"used_memory:")[1].split(b"\r\n")[0])
+
+
+def test_messages_that_many_have_not_read_are_held_once(server: Server, wire: Wire) -> None:
+    """And count for each of them; those that go on reading get them all."""
+    subscribers, count, payload = 100, 100, b"m" * 65536
+    wire.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0")
+    before = used_memory(wire)
+    with ExitStack() as stack:
+        several = [stack.enter_context(server.connect(2 + at % 2)) for at in range(subscribers)]
+        for one in several:
+            one.call("SUBSCRIBE", "c")
+        for _ in range(count):
+            assert wire.call("PUBLISH", "c", payload).value == subscribers
+        listed = wire.call("CLIENT", "LIST", "TYPE", "PUBSUB").value.splitlines()
+        omem = [int(line.split(b" omem=")[1].split()[0]) for line in listed]
+        assert len(omem) == subscribers
+        # What the kernel holds of 6.5 MB is not known: some MB.
+        assert sum(omem) > subscribers * 1_000_000
+        assert used_memory(wire) - before < 2 * count * len(payload) + subscribers * 200_000 < sum(omem) // 2
+        for one in several[::2]:
+            for _ in range(count):
+                assert one.read().value[2].value == payload
+            assert one.call("PING").value is not None
+        killed = wire.call("CLIENT", "KILL", "TYPE", "PUBSUB").value
+        assert killed == subscribers
+        eventually(lambda: clients(wire) == 1, what="the end of the subscribers")
+        eventually(lambda: used_memory(wire) - before < 5_000_000, what="no message is held any more")
+
+
+def test_messages_go_on_when_others_of_their_readers_leave(server: Server, wire: Wire) -> None:
+    payload = b"m" * 20_000
+    with ExitStack() as stack:
+        staying = [stack.enter_context(server.connect()) for _ in range(8)]
+        for one in staying:
+            one.call("SUBSCRIBE", "c")
+        for at in range(40):
+            leaving = stack.enter_context(server.connect())
+            leaving_id = leaving.call("CLIENT", "ID").value
+            leaving.call("SUBSCRIBE", "c")
+            for _ in range(10):
+                wire.send("PUBLISH", "c", b"%d:" % at + payload)
+            if at % 2:
+                leaving.close()
+            else:
+                wire.send("CLIENT", "KILL", "ID", leaving_id)
+            for one in staying:
+                for _ in range(10):
+                    assert one.read().value[2].value == b"%d:" % at + payload
+            for _ in range(11 - at % 2):
+                assert wire.read().kind == ":"

@@ -151,6 +151,22 @@ def tls(start: Callable[..., TlsServer]) -> TlsServer:
 # --- As without TLS -----------------------------------------------------------------------------------------------------
 
 
+def test_long_messages_reach_encrypted_and_plain_subscribers(start: Callable[..., TlsServer]) -> None:
+    server = start()
+    payloads = [b"%d:" % at + b"m" * size for at, size in enumerate((10, 5000, 300_000, 20, 3000))] * 10
+    with Talk(server.connect()) as encrypted, Talk(server.connect()) as late, server.server.connect() as plain:
+        for each in (encrypted, late, plain):
+            each.call("SUBSCRIBE", "c")
+        with server.server.connect() as publisher:
+            for payload in payloads:
+                assert publisher.call("PUBLISH", "c", payload).value == 3
+        for payload in payloads:
+            assert encrypted.read()[2].value == payload
+            assert plain.read().value[2].value == payload
+        for payload in payloads:
+            assert late.read()[2].value == payload
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_redis_py_works_as_without_tls(tls: TlsServer, protocol: int) -> None:
     with tls.redis(protocol=protocol) as client:

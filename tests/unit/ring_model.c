@@ -81,6 +81,7 @@ static void *read_all(void *arg) {
     (void)arg;
     chance = seed * 4 + 3;
     for (uint32_t number = 1; number <= records;) {
+        size_t before = ring_position(&ring);
         streamd_record *record = ring_next(&ring);
         if (!record) {
             if (ring_release(&ring))
@@ -90,6 +91,8 @@ static void *read_all(void *arg) {
             ring_rouse(&ring);
             continue;
         }
+        if (draw() % 4 == 0 && ring_release_to(&ring, before))      /* those that have been used, not this one */
+            ring_wake(writer_fd);
         if (record->kind != number || (uintptr_t)record->line != record->size) {
             fprintf(stderr, "record %u instead of %u\n", record->kind, number);
             _exit(1);

@@ -39,6 +39,10 @@ BUGS = {
         "size_t left = ring->size - (ring->writing - ring->seen_head);",
         "size_t left = ring->size - (ring->writing - ring->seen_head) + 64;",
     ),
+    "the room of a record is given back before it is used": (
+        "__atomic_store_n(&ring->head, position, __ATOMIC_SEQ_CST);",
+        "__atomic_store_n(&ring->head, ring->reading, __ATOMIC_SEQ_CST);",
+    ),
     "what wraps around has no mark": ("record->kind = RING_SKIP;", "record->kind = 1;"),
 }  # fmt: skip
 
