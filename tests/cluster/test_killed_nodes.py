@@ -154,7 +154,7 @@ def repair(nodes: Nodes) -> None:
     wait_until(lambda: "[ERR]" not in cluster_cli("check", place(nodes[1]), expects=None), "nothing is left to repair")
     for node in nodes:
         assert "[" not in nodes.ask(node, "CLUSTER", "NODES"), "a slot is still being moved"
-    # Otherwise SETSLOT NODE takes no new epoch, and the source, if it has a greater one, takes the slot back: in Redis, too.
+    # Otherwise SETSLOT NODE takes no new epoch, and the source, if it has a greater one, takes the slot back.
     wait_until(lambda: know_epochs(nodes), "each node knows the epoch that redis-cli has given to the other one")
 
 

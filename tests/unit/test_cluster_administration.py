@@ -12,7 +12,7 @@ from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.node_lines import format_state
 from streamd.cluster.bus.options import Options
-from streamd.cluster.bus.packets import PacketType, decode
+from streamd.cluster.bus.packets import Header, PacketType, decode
 from streamd.cluster.bus.slots import from_slots, slots_of
 from streamd.errors import CommandError
 
@@ -188,12 +188,31 @@ def test_a_slot_that_was_imported_is_taken_with_a_new_epoch() -> None:
     core.check_invariants()
 
 
-def test_slots_that_come_one_by_one_are_announced_together() -> None:
+def make_connected() -> ClusterCore:
     core = make()
     core.tick(NOW + 100)
     for connect in taken(core, actions.Connect):
         assert isinstance(connect, actions.Connect)
         core.link_opened(connect.link, "10.0.0.1", NOW + 100)
+    taken(core)
+    return core
+
+
+def pongs(core: ClusterCore) -> list[Header]:
+    packets = [decode(send.packet) for send in taken(core, actions.Send) if isinstance(send, actions.Send)]
+    return [packet.header for packet in packets if packet.header.type == PacketType.PONG]
+
+
+def test_an_epoch_that_is_bumped_is_announced_at_once() -> None:
+    core = make_connected()
+    core.bump_epoch()
+    assert [header.config_epoch for header in pongs(core)] == [6] * 3
+    core.bump_epoch()
+    assert pongs(core) == []
+
+
+def test_slots_that_come_one_by_one_are_announced_together() -> None:
+    core = make_connected()
 
     def bring(*slots: int) -> None:
         for slot in slots:
@@ -202,8 +221,7 @@ def test_slots_that_come_one_by_one_are_announced_together() -> None:
 
     def announced() -> list[list[int]]:
         """The slots from 100 on that each new PONG claims."""
-        packets = [decode(send.packet) for send in taken(core, actions.Send) if isinstance(send, actions.Send)]
-        bitmaps = [packet.header.slot_bytes for packet in packets if packet.header.type == PacketType.PONG]
+        bitmaps = [header.slot_bytes for header in pongs(core)]
         return [[slot for slot in slots_of(int.from_bytes(each, "little")) if slot >= 100] for each in bitmaps]
 
     assert announced() == []

@@ -194,6 +194,8 @@ class Administration:
 
     def bump_epoch(self) -> str:
         is_bumped = self._claims.bump_epoch()
+        if is_bumped:
+            self._gossiping.broadcast_pong()
         return f"{'BUMPED' if is_bumped else 'STILL'} {self._state.myself.config_epoch}"
 
     def reset(self, *, hard: bool) -> None:
