@@ -211,6 +211,16 @@ def test_an_epoch_that_is_bumped_is_announced_at_once() -> None:
     assert pongs(core) == []
 
 
+def test_a_packet_with_the_own_id_does_not_change_the_own_epoch() -> None:
+    core = make_connected()
+    core.bump_epoch()
+    own = next(send.packet for send in taken(core, actions.Send) if isinstance(send, actions.Send))
+    core.receive(core.link_accepted("10.0.0.9", "10.0.0.1", NOW + 100), own[:31] + b"\x63" + own[32:], NOW + 100)
+    assert decode(own[:31] + b"\x63" + own[32:]).header.config_epoch == 0x63
+    assert core.state.myself.config_epoch == 6
+    core.check_invariants()
+
+
 def test_slots_that_come_one_by_one_are_announced_together() -> None:
     core = make_connected()
 

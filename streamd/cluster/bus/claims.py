@@ -189,12 +189,12 @@ class Claims:
     # --- Epochs ------------------------------------------------------------------------------------------------------------
 
     def read_epochs(self, sender: Node, header: Header) -> None:
-        """Epochs only grow. The config epoch of a replica's packet is that of its primary."""
+        """Epochs only grow. The config epoch of a replica's packet is that of its primary; the own one no packet with the own ID changes."""
         state = self._state
         if header.current_epoch > state.current_epoch:
             state.current_epoch = header.current_epoch
             state.changed(sync=True)
-        if header.config_epoch > sender.config_epoch and not header.primary_id:
+        if header.config_epoch > sender.config_epoch and not header.primary_id and not sender.is_myself:
             sender.config_epoch = header.config_epoch
             state.changed(sync=True)
 
