@@ -14,6 +14,7 @@ import gc
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import traceback
@@ -27,7 +28,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).parent
-COMPILE_ARGS = ["-g0"]
+COMPILE_ARGS = ["-g0", "-Wno-unused-function"]
 # Pages of code and of constants are not kept apart: in so many small modules that would be mostly padding.
 LINK_ARGS = ["-Wl,-s", "-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
 
@@ -88,6 +89,9 @@ MOST_WORKERS = 4
 MOST_KEPT = 8
 """How many builds of a module are kept."""
 
+MANY = 20
+"""From how many modules on it pays to read all declarations and headers before."""
+
 OBJECTS_KEPT = 3_000_000
 """How many objects of the Cython compiler may wait for Python's garbage collector, which would take a third of its time."""
 
@@ -98,12 +102,16 @@ class BuildOnce(build_ext):
     def initialize_options(self) -> None:
         super().initialize_options()
         self.cython_directives = DIRECTIVES
+        self.translator = None
+        self.headers: dict[tuple[str, ...], list[str]] = {}
 
     def build_extensions(self) -> None:
         self.check_extensions_list(self.extensions)
         todo = [ext for ext in self.extensions if not self.takes_kept(ext)]
         todo.sort(key=lambda ext: os.path.getsize(ROOT / ext.sources[0]), reverse=True)
         gc.disable()
+        if sys.platform == "linux" and len(todo) > MANY:
+            self.read_before(todo)
         workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS) if sys.platform == "linux" else 1
         if workers > 1 and len(todo) > 1:
             self.build_together(todo, workers)
@@ -112,6 +120,25 @@ class BuildOnce(build_ext):
                 self.build_and_keep(todo, at)
         gc.freeze()  # what is left goes with the process
         gc.enable()
+
+    def read_before(self, todo: list[Extension]) -> None:
+        """Read once what each module reads: all declarations, and Python.h with each set of flags."""
+        sys.path.insert(0, str(ROOT / "setup"))
+        try:
+            from translation import Translator
+
+            self.translator = Translator(
+                DIRECTIVES, sorted(path.relative_to(ROOT) for path in ROOT.glob("streamd/**/*.pxd"))
+            )
+        except Exception:  # of a compiler with another inside, or for a wrong declaration, which shows again
+            self.translator = None
+        for args in {tuple(ext.extra_compile_args) for ext in todo} if IS_GCC else ():
+            header = Path(self.build_temp, f"headers{args[1]}", "python.h").absolute()
+            header.parent.mkdir(parents=True, exist_ok=True)
+            header.write_text('#define PY_SSIZE_T_CLEAN\n#include "Python.h"\n#include "structmember.h"\n')
+            compiler = [*self.compiler.compiler_so, "-I" + sysconfig.get_path("include"), *args]
+            subprocess.run([*compiler, "-x", "c-header", header, "-o", f"{header}.gch"], check=True)
+            self.headers[args] = ["-include", str(header)]
 
     def kept(self, ext: Extension) -> Path:
         """Where a module is kept."""
@@ -166,6 +193,9 @@ class BuildOnce(build_ext):
         Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
         # Nor may the C file be that of other declarations: those that git or tar has put there can be older than it.
         (ROOT / ext.sources[0]).with_suffix(".c").unlink(missing_ok=True)
+        if self.translator and (translated := self.translator.translate(ext.sources[0])):
+            ext.sources = [translated]
+        ext.extra_compile_args += self.headers.get(tuple(ext.extra_compile_args), [])
         self.build_extension(ext)
         if gc.get_count()[0] > OBJECTS_KEPT:
             gc.collect()
@@ -190,6 +220,7 @@ def digest_of(ext: Extension) -> str:
         ext.extra_compile_args,
         ext.extra_link_args,
         DIRECTIVES,
+        content_of(str(ROOT / "setup" / "translation.py")),
         *map(os.environ.get, names),
         *sorted(map(content_of, create_dependency_tree().all_dependencies(ext.sources[0]))),
     ]
