@@ -30,7 +30,7 @@ a test compares this list with the tree:
     partitions     partition_error, reading
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
     process        http_guard, listening
-    replication    handshake
+    replication    primary_connection
     serve          tls
     settings       config, kinds
     spark          spark_errors, source: offsets, planner

@@ -11,7 +11,7 @@ from streamd.core.host import Host
 from streamd.errors import StreamdError
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.following import Following
-from streamd.replication.handshake import Connection
+from streamd.replication.primary_connection import Connection
 
 __all__ = ["ask_to_take_over", "find_successor", "open_connection"]
 

@@ -36,7 +36,7 @@ from streamd.console.inner_client import GoneError
 from streamd.console.json_bytes import read_bytes
 from streamd.console.sessions import LoginError, Session, Sessions
 from streamd.core.host import Host
-from streamd.observe.history import History
+from streamd.observe.last_hour import History
 from streamd.process.http_port import break_off, write
 
 __all__ = ["Answers"]

@@ -14,7 +14,7 @@ from streamd.console.sessions import Session, Sessions
 from streamd.core.host import Host
 from streamd.entry_id import parse_id
 from streamd.integers import INT32_MAX, INT64_MAX
-from streamd.observe.history import History
+from streamd.observe.last_hour import History
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.observe.history import History
+from streamd.observe.last_hour import History
 from streamd.process.http_port import HttpPort
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from streamd.core.context import Context
 from streamd.delivery.options import Key, Option, parse_changes, quoted, words_of
-from streamd.delivery.parts import part_of
+from streamd.delivery.per_server import part_of
 from streamd.delivery.rules import NO_RULE, NO_STREAM_RULE, GroupRule, StreamRule, read_all_rules
 from streamd.engine.glob import Glob
 from streamd.errors import CommandError

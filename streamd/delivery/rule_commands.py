@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from streamd.core.context import Context
-from streamd.delivery.parts import part_of
+from streamd.delivery.per_server import part_of
 from streamd.delivery.rules import Rules, format_rules, key_of_rules
 from streamd.keyspace.database import Database
 from streamd.keyspace.listener import EVENTS

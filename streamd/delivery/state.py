@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamd.core.context import Context
-from streamd.delivery.parts import part_of
+from streamd.delivery.per_server import part_of
 from streamd.memory.eviction import Eviction
 
 __all__ = ["DeliveryState", "Failure", "Place", "may_store", "state_of"]

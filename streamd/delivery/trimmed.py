@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streamd.core.context import Context
-from streamd.delivery.parts import part_of
+from streamd.delivery.per_server import part_of
 
 __all__ = ["REASONS", "Amount", "Trimmed", "trimmed_of"]
 

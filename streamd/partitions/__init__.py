@@ -10,10 +10,10 @@
 It needs redis-py, `RedisCluster` or `Redis`, of which the caller passes a client, and works with any server of Redis 7 or newer.
 """
 
-from streamd.partitions.blocking import Reader
+from streamd.partitions.async_reader import AsyncReader
 from streamd.partitions.partition_error import PartitionError
 from streamd.partitions.parts import Parts
 from streamd.partitions.reading import Batch
-from streamd.partitions.tasks import AsyncReader
+from streamd.partitions.thread_reader import Reader
 
 __all__ = ["AsyncReader", "Batch", "PartitionError", "Parts", "Reader"]

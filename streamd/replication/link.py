@@ -34,8 +34,8 @@ from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import log_damage
 from streamd.protocol.request_bytes import encode_request
-from streamd.replication.handshake import Connection, ConnectionLostError
 from streamd.replication.payload import Header, Parser, Spool, pieces_of, read_header
+from streamd.replication.primary_connection import Connection, ConnectionLostError
 from streamd.replication.replication import Replication
 from streamd.replication.standing import View
 from streamd.replication.views import Views

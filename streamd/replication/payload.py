@@ -22,7 +22,7 @@ from streamd.integers import find_count
 from streamd.keyspace.database import Database
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
-from streamd.replication.handshake import Connection
+from streamd.replication.primary_connection import Connection
 
 __all__ = ["Header", "Parser", "Spool", "pieces_of", "read_header"]
 

@@ -36,7 +36,6 @@ from .elections import Elections
 from .failures import Failures
 from .gossip import Gossiping
 from .links import Links
-from .migration import ReplicaMigration
 from .node_lines import describe_node
 from .nodes import Flag, Link, Node, State, make_id
 from .nodes_conf import parse_state
@@ -44,6 +43,7 @@ from .options import Local, Options
 from .outbox import Outbox
 from .packets import PacketError, PacketType, decode, encode_message
 from .receiving import Receiver
+from .replica_migration import ReplicaMigration
 from .role import Role
 from .takeover import Takeover
 

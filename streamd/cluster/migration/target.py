@@ -22,7 +22,7 @@ from streamd.core.host import Host
 from streamd.errors import CommandError, ProtocolError, StreamdError
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.durability import Durability
-from streamd.replication.handshake import Connection
+from streamd.replication.primary_connection import Connection
 from streamd.replication.replication import Replication
 
 __all__ = ["Import"]

@@ -39,7 +39,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from streamd.core.info import Fields
-from streamd.delivery.parts import part_of
+from streamd.delivery.per_server import part_of
 from streamd.delivery.progress import all_progress
 from streamd.delivery.rule_commands import RulesStored
 from streamd.delivery.rules import NO_STREAM_RULE, feeds_itself, key_of_rules, parse_rules, stream_of_rules

@@ -2,7 +2,7 @@ from typing import final
 
 from streamd.core.host import Host
 from streamd.keyspace.value_type import ValueType
-from streamd.values.streams.history import StreamHistory
+from streamd.values.streams.last_hour import StreamHistory
 from streamd.values.streams.metrics import StreamMetrics
 
 @final

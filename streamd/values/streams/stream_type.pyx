@@ -90,7 +90,7 @@ cdef class StreamType(ValueType):
         return StreamMetrics(host)
 
     def history(self, host):
-        from streamd.values.streams.history import StreamHistory
+        from streamd.values.streams.last_hour import StreamHistory
 
         return StreamHistory(host)
 

@@ -1,4 +1,4 @@
-"""Samples of streams for the last hour: entries added, and the lag of groups, see observe/history.py.
+"""Samples of streams for the last hour: entries added, and the lag of groups, see observe/last_hour.py.
 
 Memory is bounded: SAMPLES times at most `STREAMS` streams with `GROUPS` groups each, 8 bytes per figure, are 6 MB.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.keyspace.database import Database
-from streamd.observe.history import Series, add
+from streamd.observe.last_hour import Series, add
 from streamd.values.streams.delivery import lag
 from streamd.values.streams.stream import Stream
 
