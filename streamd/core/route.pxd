@@ -17,15 +17,13 @@ cdef enum RouteFlag:
     FOR_SUBSCRIBERS = 1 << 6     # allowed for a RESP2 client with subscriptions
     READ_ONLY = 1 << 7
     ADMIN = 1 << 8               # not shown by MONITOR
-    SKIP_SLOWLOG = 1 << 9
-    SKIP_MONITOR = 1 << 10
-    LOADING = 1 << 11
-    STALE = 1 << 12
-    HAS_KEYS = 1 << 13
-    NO_SCRIPT = 1 << 14          # scripts may not call it
-    ALLOW_BUSY = 1 << 15         # runs while a script takes too long
-    RUNS_SCRIPT = 1 << 16        # its flags depend on the script, and it may outlast a turn of the loop; EXEC may, too
-    SEES_DATA = 1 << 17          # reads or writes keys or libraries of functions; for a script, what it calls decides
+    SKIP_MONITOR = 1 << 9
+    LOADING = 1 << 10
+    STALE = 1 << 11
+    NO_SCRIPT = 1 << 12          # scripts may not call it
+    ALLOW_BUSY = 1 << 13         # runs while a script takes too long
+    RUNS_SCRIPT = 1 << 14        # its flags depend on the script, and it may outlast a turn of the loop; EXEC may, too
+    SEES_DATA = 1 << 15          # reads or writes keys or libraries of functions; for a script, what it calls decides
 
 
 cdef enum Failure:

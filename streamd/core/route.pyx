@@ -24,7 +24,7 @@ NAME_CACHE = 10_000
 
 FLAGS = {
     "no_auth": NO_AUTH, "write": WRITE, "may_replicate": MAY_REPLICATE, "denyoom": DENY_OOM, "no_multi": NO_MULTI,
-    "readonly": READ_ONLY, "admin": ADMIN, "skip_slowlog": SKIP_SLOWLOG, "skip_monitor": SKIP_MONITOR,
+    "readonly": READ_ONLY, "admin": ADMIN, "skip_monitor": SKIP_MONITOR,
     "loading": LOADING, "stale": STALE, "noscript": NO_SCRIPT, "allow_busy": ALLOW_BUSY, "runs_script": RUNS_SCRIPT,
 }  # fmt: skip
 """RouteFlag by the words used in declarations."""
@@ -53,8 +53,6 @@ cdef class Route:
             self.flags |= FOR_SUBSCRIBERS
         if self.flags & (WRITE | READ_ONLY) and not self.flags & RUNS_SCRIPT or command.name in SEE_LIBRARIES:
             self.flags |= SEES_DATA
-        if command.has_keys:
-            self.flags |= HAS_KEYS
         if command.subcommands:
             self.subcommands = {name.encode(): Route(sub) for name, sub in command.subcommands.items()}
 
