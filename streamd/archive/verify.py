@@ -229,7 +229,7 @@ def file_faults(log: ManifestLog, *, quick: bool, progress: Callable[[int, int],
 
 
 def verify_file(layout: Layout, file: FileRecord, *, quick: bool, progress: Callable[[float], None]) -> None:
-    """Raise what is wrong with a file; `progress` is called with the share that was read."""
+    """Raise an error if anything is wrong with a file; `progress` is called with the fraction that has been read."""
     open_file(layout.root, file).close()
     progress(0)
     if quick:

@@ -308,7 +308,7 @@ cdef bint is_plain(const char *p, Py_ssize_t n) noexcept nogil:
 
 
 cdef int add_base64(Cursor *at, Bytes *out) noexcept nogil:
-    """Append the bytes of `{"base64": "..."}`: WRONG, with the cursor where it was, if there is something else."""
+    """Append the bytes of `{"base64": "..."}`. For any other text, return WRONG and leave the cursor where it was."""
     cdef const char *start = at.p
     cdef size_t length = out.length
     cdef uint32_t held = 0

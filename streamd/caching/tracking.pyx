@@ -15,7 +15,7 @@ request some are reported as if they had changed, those first that have not been
 Keys are known by name alone: keys of the same name in different databases are not distinguished.
 
 The running client is notified after its reply (in a transaction: after EXEC's), others immediately. A client may have
-another one notified in its place (REDIRECT); in RESP2 that is the only way, and the other one must be a subscriber.
+another client notified in its place (REDIRECT); RESP2 has no other way, and that client must be a subscriber.
 
 What must hold (check_invariants): `total_items` is the number of IDs in `table`; every client in an Audience tracks
 with BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes, counted in

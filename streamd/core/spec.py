@@ -12,7 +12,7 @@ CommandError, which drops what it has written. Dispatch, arity errors, ACL categ
 are derived from the declarations; what can be derived (`@read` from `readonly`) is not declared.
 
 A subcommand is declared as "XGROUP CREATE"; its container must be declared with `container`, before or after it. A
-command that can be called without its subcommands, such as COMMAND, is declared with `command`.
+command that can be called without a subcommand, such as COMMAND, is declared with `command`.
 
 A declaration that contradicts itself or another one raises ValueError at import. What can be checked only after all
 modules are imported (a subcommand whose container is missing) is checked by `CommandTable.check`.

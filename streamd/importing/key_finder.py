@@ -19,7 +19,7 @@ Words = Sequence[bytes]
 
 
 class KeyFinder:
-    """Finds the keys of commands, mostly without a question."""
+    """Finds the keys of commands, usually without asking the source."""
 
     def __init__(self, source: Peer) -> None:
         self._source = source

@@ -1,7 +1,7 @@
 """SlowLog: the requests that took longest to run, newest first.
 
-The dispatcher decides what is slow (slowlog-log-slower-than) and calls `add`; SLOWLOG shows it. Long requests are
-truncated, so that entries stay small.
+The dispatcher passes it commands that took at least slowlog-log-slower-than (`command_took`); SLOWLOG lists them.
+Long requests are truncated, so that entries stay small.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class DataDirectory:
     # --- Settings ----------------------------------------------------------------------------------------------------
 
     def change(self) -> None:
-        """CONFIG SET dir. Raises ConfigError, including when another server writes there."""
+        """CONFIG SET dir. Raises ConfigError, also if another server is using the directory."""
         path = self._config.dir or self._start_directory
         try:
             self.claim(path)

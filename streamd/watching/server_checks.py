@@ -1,4 +1,4 @@
-"""What may ail a server: its files, its door, its settings, its commands, large keys, its replicas. Each check takes a `Case`."""
+"""What can be wrong with a server: its files, network access, settings, commands, large keys and replicas. Each check takes a `Case`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Load an append-only file: replay every command in its files.
 
-A file is a snapshot, commands, or a snapshot and then commands (the single file of Redis 4 to 6); the first bytes tell
-which. Everything goes through callables, so this module knows nothing about commands or clients:
+A file is a snapshot, commands, or a snapshot and then commands (the single file of Redis 4 to 6); its first bytes
+show which. Everything goes through callables, so this module knows nothing about commands or clients:
 
     apply(args)                 runs one command without a reply: no limits, no blocking, no propagation, `is_replaying`
     knows(args)                 raises UnknownCommandError when there is no such command; called for the commands of a

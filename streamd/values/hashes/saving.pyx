@@ -8,8 +8,8 @@
     24   with expiries          8 bytes little endian, the earliest expiry; number of fields; for each: a length, field,
                                 value. Length: 0: no expiry, else 1 more than by how many ms the expiry is later
 
-Expiries came with Redis 7.4: readers of older forms get hashes without. In a file of commands a hash is HMSET with up
-to 64 fields each; a field that expires has one of its own, and HPEXPIREAT.
+Expiries came with Redis 7.4: readers of older forms get hashes without. In a file of commands, a hash is a series of
+HMSET with up to 64 fields each; a field that expires has an HMSET of its own, followed by HPEXPIREAT.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""SetLimits: the settings of sets, copied to where the handlers can access them quickly."""
+"""SetLimits: the settings of sets, copied for quick access. What changes the form of a set is in set_value.pyx."""
 
 cimport cython
 

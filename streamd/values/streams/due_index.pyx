@@ -50,7 +50,7 @@ cdef inline bint is_named(const LpValue *field, bytes name) noexcept:
 
 @cython.final
 cdef class DueIndex:
-    """An index that has to be built.
+    """The index of one stream: empty at first, filled by `catch_up`.
 
     field   the field with the time
     unique  a field of which only the last entry with a value counts; empty: all entries count

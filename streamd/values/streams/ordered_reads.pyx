@@ -75,7 +75,7 @@ cdef PelRecord *next_passed_over(
 ) except? NULL:
     """The next entry that was passed over and may now be delivered, or NULL.
 
-    The finder is at it, or else it is one that was read. One that was deleted stops being pending. For a reader of
+    The finder is at it, unless it was read from the archive. A deleted one is no longer pending then. For a reader of
     memory alone, a key whose next entry is archived is skipped: another reader gets it.
     """
     cdef bint reads = archived is not None and archived.is_read
