@@ -60,7 +60,7 @@ OPTIMIZATION = {
         "pubsub.publish", "replication.apply", "replication.stream", "scripting.host", "scripting.values",
         "scripting.world", "sockets.io_thread", "sockets.plain", "sockets.poller", "sockets.threads",
         "users.permissions", "values.hashes.access", "values.hashes.loading", "values.lists.list_value",
-        "values.lists.moving", "values.lists.node", "values.lists.push_pop", "values.lists.reading",
+        "values.lists.lrange", "values.lists.moving", "values.lists.node", "values.lists.push_pop",
         "values.lists.waiting", "values.sets.access", "values.sorted_sets.waiting", "values.sorted_sets.zpop",
         "values.sorted_sets.zrem", "values.streams.arguments", "values.streams.ruled_group",
         "values.streams.stream_type", "values.streams.waiting", "values.strings.get_set", "values.strings.stored",

@@ -38,7 +38,7 @@ def fill(server: Server, rows: int) -> None:
 
     from streamd.arrow.encode import XAddEncoder
     from streamd.client.connection import connect
-    from streamd.client.options import ConnectionOptions
+    from streamd.client.url_options import ConnectionOptions
 
     names = ["id", "sensor", "celsius", "room"]
     encoder = XAddEncoder(

@@ -42,9 +42,9 @@ from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.place import Place
 from streamd.cluster.bus.slots import SLOT_COUNT
 from streamd.clustering.forming import form
-from streamd.clustering.moving import carry_out
 from streamd.clustering.node import Node
 from streamd.clustering.shares import Move
+from streamd.clustering.slot_moves import carry_out
 from streamd.clustering.waiting import Patience
 from streamd.keyspace.hash_slot import slot_of
 

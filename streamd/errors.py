@@ -28,14 +28,14 @@ a test compares this list with the tree:
     importing      peers, run
     keyspace       commands: migration
     partitions     partition_error, reading
-    persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
+    persistence    directory_lock, loading, aof: file, replay, manifest, reader, tail; rdb: read
     process        http_guard, listening
     replication    primary_connection
     serve          tls
     settings       config, kinds
     spark          spark_errors, source: offsets, planner
     transfer       move_error, partitions
-    worker         job, running
+    worker         job, worker
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """

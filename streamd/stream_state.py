@@ -2,7 +2,7 @@
 
     StreamState ── groups: GroupState ── consumers: ConsumerState
 
-A program that looks from outside fills it from replies (watching/reading.py). IDs are tuples `(ms, seq)`. What a server does not
+A program that looks from outside fills it from replies (watching/look.py). IDs are tuples `(ms, seq)`. What a server does not
 tell is None.
 
 The times come from entry IDs, which is where the time of an entry stands: an ID that a producer has made up (`1-1`) says nothing

@@ -76,9 +76,9 @@ from streamd.client.archive_keys import key_beside
 from streamd.client.client_errors import DataLossError, OptionError, ServerError, UnreachableError
 from streamd.client.connection import TEMPORARY_CODES, Attempts, Connection, connect, server_features, server_ms
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.stream_info import GroupNeeds, StreamInfo, find_groups
+from streamd.client.url_options import ConnectionOptions
 from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.transfer.partitions import find_streams

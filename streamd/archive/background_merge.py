@@ -25,7 +25,7 @@ from streamd.archive.manifest_log import ManifestLog
 from streamd.archive.rewriting import Rewrite
 from streamd.archive.staging_folder import staged
 from streamd.client.connection import Connection, connect
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 from streamd.disk import Disk
 
 __all__ = ["BackgroundMerge", "BackgroundMerges"]

@@ -46,9 +46,9 @@ from streamd.archive.work import Hook, StreamWork, held, no_hook
 from streamd.client.archive_keys import token_key
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id
 from streamd.client.stream_info import StreamInfo
+from streamd.client.url_options import ConnectionOptions
 from streamd.disk import Disk
 
 __all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges"]

@@ -10,9 +10,9 @@ from streamd.arrow.entry_table import TableLayout
 from streamd.client.client_errors import MissingStreamError, ServerError
 from streamd.client.connection import Connection
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.stream_info import StreamInfo
+from streamd.client.url_options import ConnectionOptions
 from streamd.transfer.ranges import read_range
 
 if TYPE_CHECKING:

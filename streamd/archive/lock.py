@@ -34,7 +34,7 @@ from streamd.archive.archive_errors import LockedError, LockLostError
 from streamd.client.archive_keys import key_beside, token_key
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.connection import Connection, connect
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 from streamd.errors import StreamdError
 
 __all__ = ["ArchiveLock", "holder_of", "merging_run", "trimmed_to", "used_tokens"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from streamd.archive.archive_errors import ArchiveError
 from streamd.client.connection import Connection, connect
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["Places", "check_replica", "find_places"]
 

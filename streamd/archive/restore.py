@@ -22,8 +22,8 @@ from streamd.archive.same_stream import check_ends
 from streamd.arrow.encode import XAddEncoder
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id
+from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["RestoreReport", "restore"]
 

@@ -43,9 +43,9 @@ from streamd.arrow.entry_table import default_table
 from streamd.client.client_errors import DataLossError, MissingStreamError
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, parse_entry_id
 from streamd.client.stream_info import StreamInfo
+from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["OwnStream", "check_ends", "check_is_archived_stream", "excuse", "live_faults", "still_excused"]
 

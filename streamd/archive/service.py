@@ -22,7 +22,7 @@ from streamd.archive.places import find_places
 from streamd.archive.run_report import Round, RunReport
 from streamd.client.client_errors import OptionError, UnreachableError
 from streamd.client.connection import connect
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 from streamd.errors import StreamdError
 
 __all__ = ["ArchiveService", "Stop"]

@@ -19,10 +19,10 @@ from streamd.client.archive_runs import ArchiveRun
 from streamd.client.client_errors import DataLossError
 from streamd.client.connection import Connection, server_ms
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id, ms_of
 from streamd.client.primaries import at_streams
 from streamd.client.stream_info import find_groups
+from streamd.client.url_options import ConnectionOptions
 from streamd.stream_state import age_s
 
 __all__ = ["StreamStatus", "read_status"]

@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from streamd.client.connection import Connection
-from streamd.client.options import ConnectionOptions
 from streamd.client.tier_frames import ANSWER, ASK, READY, REPLIES, REQUESTS, Frames, TierQuestion, frame
+from streamd.client.url_options import ConnectionOptions
 
 if TYPE_CHECKING:
     from streamd.archive.tier_answers import TierAnswers

@@ -18,8 +18,8 @@ from streamd.archive.manifest_log import LOOKS, ManifestLog
 from streamd.archive.parquet import bounds_within, first_disorder, hash_of, open_file, read_rows
 from streamd.archive.store import Place
 from streamd.arrow.entry_table import default_table
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, parse_entry_id
+from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["Depth", "StreamVerdict", "compare_with_server", "count_gone", "file_faults", "verify_archive"]
 

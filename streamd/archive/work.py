@@ -30,7 +30,7 @@ from streamd.archive.same_stream import OwnStream, check_is_archived_stream, exc
 from streamd.archive.store import ObjectPath, Place
 from streamd.client.client_errors import UnreachableError
 from streamd.client.connection import Connection, Features, connect, server_features, server_ms
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 from streamd.disk import Disk
 
 __all__ = ["Hook", "StreamWork", "files_to_merge", "held", "no_hook"]

@@ -14,7 +14,7 @@ from streamd.cli.archive_run import run
 from streamd.cli.archive_schema import schema
 from streamd.cli.archive_words import duration_option, positive_duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.progress import bar
+from streamd.cli.progress_bar import bar
 from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line, key_in_one_line, key_text
 
@@ -129,7 +129,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json
         from streamd.archive.manifest_log import ManifestLog, archived_streams
         from streamd.archive.same_stream import live_faults
         from streamd.archive.verify import verify_archive
-        from streamd.client.options import ConnectionOptions
+        from streamd.client.url_options import ConnectionOptions
 
         layout = Layout(path)
         layout.check()

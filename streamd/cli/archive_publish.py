@@ -8,7 +8,7 @@ import re
 import click
 
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.progress import bar
+from streamd.cli.progress_bar import bar
 from streamd.printable import in_one_line
 
 __all__ = ["publish"]

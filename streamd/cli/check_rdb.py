@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import streamd.values  # noqa: F401  the types that a file may hold
 from streamd.cli.one_line import say
-from streamd.cli.progress import bar
+from streamd.cli.progress_bar import bar
 from streamd.errors import CorruptFileError, one_line
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader

@@ -18,8 +18,8 @@ from streamd.cli.stop_signal import StopSignal
 from streamd.client.place import Place
 from streamd.clustering.cluster_error import StopRequestedError
 from streamd.clustering.forming import form, wait_for_agreement
-from streamd.clustering.machine.cluster import MachineCluster, MemberStatus
-from streamd.clustering.machine.process import MemberProcess
+from streamd.clustering.machine.folder import MachineCluster, MemberStatus
+from streamd.clustering.machine.node_process import MemberProcess
 from streamd.clustering.node import Node
 from streamd.clustering.shares import Move
 from streamd.clustering.waiting import Patience

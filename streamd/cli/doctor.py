@@ -15,7 +15,7 @@ from streamd.client.place import Place
 from streamd.errors import StreamdError
 from streamd.watching.case import Thresholds
 from streamd.watching.diagnosis import KINDS, Diagnosis, diagnose
-from streamd.watching.reading import Limits
+from streamd.watching.look import Limits
 
 __all__ = ["DEFAULT_URL", "command", "place_at", "with_port"]
 

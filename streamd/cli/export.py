@@ -12,7 +12,7 @@ import click
 
 from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.progress import bar
+from streamd.cli.progress_bar import bar
 from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line
 from streamd.transfer.files import FORMATS, format_of
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamd.client.connection import Connection
-    from streamd.client.options import ConnectionOptions
     from streamd.client.stream_info import StreamInfo
+    from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["command"]
 
@@ -54,7 +54,7 @@ def command(
         import pyarrow  # noqa: F401  a missing extra is reported before anything else
 
         from streamd.client.connection import connect
-        from streamd.client.options import ConnectionOptions
+        from streamd.client.url_options import ConnectionOptions
 
         place = ConnectionOptions.parse(options)
         with connect(place) as connection:

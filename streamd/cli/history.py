@@ -11,7 +11,7 @@ import click
 from streamd.cli.archive import parse_range
 from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
 from streamd.cli.one_line import errors_in_one_line, missing_module
-from streamd.cli.progress import bar, counted
+from streamd.cli.progress_bar import bar, counted
 from streamd.cli.server_options import collect_options, named, with_server_options
 from streamd.transfer.files import FORMATS
 
@@ -100,7 +100,7 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> int:
     from streamd.archive.live_stream import find_state, need_state
     from streamd.archive.manifest_log import ManifestLog
     from streamd.client.connection import connect, run
-    from streamd.client.options import ConnectionOptions
+    from streamd.client.url_options import ConnectionOptions
 
     place = ConnectionOptions.parse(options)
     if path is None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.progress import bar
+from streamd.cli.progress_bar import bar
 from streamd.cli.server_options import collect_options, with_server_options
 from streamd.printable import in_one_line
 from streamd.transfer.files import FORMATS
@@ -79,7 +79,7 @@ def command(
     with errors_in_one_line():
         import pyarrow  # noqa: F401  a missing extra is reported before anything else
 
-        from streamd.client.options import ConnectionOptions
+        from streamd.client.url_options import ConnectionOptions
         from streamd.transfer.files import Roles
         from streamd.transfer.load_files import LoadSettings, find_files, load
 

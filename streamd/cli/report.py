@@ -14,13 +14,13 @@ import click
 
 from streamd.cli.archive import parse_range
 from streamd.cli.one_line import errors_in_one_line, say
-from streamd.cli.progress import bar, counted
+from streamd.cli.progress_bar import bar, counted
 from streamd.cli.server_options import collect_options, with_server_options
 from streamd.client.client_errors import MissingStreamError, ServerError
 from streamd.client.connection import Connection, run
 from streamd.client.key_names import stream_key
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id
+from streamd.client.url_options import ConnectionOptions
 from streamd.disk import replace_file
 from streamd.printable import printable
 from streamd.report import Report, collect, render_html, render_json

@@ -63,7 +63,7 @@ def collect_options(given: dict[str, Any]) -> dict[str, str]:
 def check_names(options: dict[str, str]) -> None:
     """Raise click.UsageError for an option that format("streamd") does not have."""
     from streamd.client.client_errors import OptionError
-    from streamd.client.options import ConnectionOptions, lowered, refuse_unknown
+    from streamd.client.url_options import ConnectionOptions, lowered, refuse_unknown
     from streamd.transfer.read_options import SourceOptions
 
     try:

@@ -74,7 +74,7 @@ def conf(markdown: bool) -> None:
 @program.command()
 def commands() -> None:
     """Print the manual page of all commands, in Markdown."""
-    from streamd.cli.commands import render
+    from streamd.cli.commands_page import render
 
     say(render(), nl=False)
 

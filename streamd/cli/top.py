@@ -18,7 +18,7 @@ from streamd.client.place import Place
 from streamd.errors import StreamdError
 from streamd.watching.board import Board
 from streamd.watching.cluster_reading import reader_of
-from streamd.watching.reading import Limits
+from streamd.watching.look import Limits
 from streamd.watching.tables import TABLES, render, shown_rows
 
 __all__ = ["command"]

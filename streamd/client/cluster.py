@@ -9,9 +9,9 @@ from typing import Any
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.key_names import stream_key
 from streamd.client.key_slots import SLOT_COUNT, slot_of
-from streamd.client.options import Address
 from streamd.client.place import Place
 from streamd.client.shards import parse_shards
+from streamd.client.url_options import Address
 from streamd.client.wire import Argument, Connection, Reply, Request
 
 __all__ = ["RoutedConnection", "Topology"]

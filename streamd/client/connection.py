@@ -24,7 +24,7 @@ from streamd.client.wire import Connection, Reply, Request, dial, log_in, pack_c
 
 if TYPE_CHECKING:  # the prompt and health checks start at once, without options
     from streamd.client.cluster import Topology
-    from streamd.client.options import Address, ConnectionOptions
+    from streamd.client.url_options import Address, ConnectionOptions
 
 __all__ = [
     "Attempts",
@@ -251,7 +251,7 @@ def find_topology(options: ConnectionOptions) -> Topology:
 
 def _open_primary(options: ConnectionOptions) -> Connection:
     """Ask the Sentinels, in order, for the primary, and connect to the first one that reports itself as primary."""
-    from streamd.client.options import Address
+    from streamd.client.url_options import Address
 
     name = options.sentinel_master or ""
     failures: list[str] = []

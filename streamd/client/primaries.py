@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from streamd.client.client_errors import UnreachableError
 from streamd.client.connection import Attempts, Connection, connect, find_topology, open_node, repeated, run
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["at_streams", "on_primaries"]
 

@@ -22,7 +22,7 @@ from streamd.errors import ProtocolError
 from streamd.protocol.request_bytes import encode_request
 
 if TYPE_CHECKING:  # the prompt and health checks start at once, without options
-    from streamd.client.options import ConnectionOptions
+    from streamd.client.url_options import ConnectionOptions
 
 __all__ = ["Argument", "Connection", "Reply", "Request", "dial", "log_in", "pack_command", "reason_of"]
 

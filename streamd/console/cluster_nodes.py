@@ -20,7 +20,7 @@ from streamd.console.server_figures import refuse
 from streamd.core.host import Host
 from streamd.watching.board import Board
 from streamd.watching.cluster_reading import ClusterLook, ClusterReader
-from streamd.watching.reading import Limits
+from streamd.watching.look import Limits
 
 __all__: list[str] = []
 

@@ -19,7 +19,7 @@ from streamd.console.asked import Asked, answers
 from streamd.console.inner_client import Connection, GoneError
 from streamd.watching.case import Thresholds
 from streamd.watching.diagnosis import Diagnosis, examine
-from streamd.watching.reading import Limits, Reader, Request
+from streamd.watching.look import Limits, Reader, Request
 
 __all__: list[str] = []
 

@@ -23,7 +23,7 @@ from streamd.console.sessions import FoundKeys
 from streamd.core.slices import Slices
 from streamd.entry_id import format_id
 from streamd.stream_state import ID, GroupState, StreamState
-from streamd.watching.reading import make_consumer, make_group, make_stream
+from streamd.watching.look import make_consumer, make_group, make_stream
 
 __all__ = ["VALUE_SHOWN", "allowed", "entry_json", "may_json", "page_size"]
 

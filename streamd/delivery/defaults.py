@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from streamd.core.context import Context
-from streamd.delivery.options import Key, Option, parse_changes, quoted, words_of
 from streamd.delivery.per_server import part_of
+from streamd.delivery.rule_options import Key, Option, parse_changes, quoted, words_of
 from streamd.delivery.rules import NO_RULE, NO_STREAM_RULE, GroupRule, StreamRule, read_all_rules
 from streamd.engine.glob import Glob
 from streamd.errors import CommandError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from streamd.core.context import Context
 from streamd.core.spec import KeysAfter, KeysAt, command, container, key, string
 from streamd.delivery.defaults import group_rule_in_force
-from streamd.delivery.options import arguments_of, describe, find_value, parse_changes, parse_names
 from streamd.delivery.rule_commands import FROM_CONFIGURATION, reply_with, store_rules
+from streamd.delivery.rule_options import arguments_of, describe, find_value, parse_changes, parse_names
 from streamd.delivery.rules import GroupRule, read_all_rules, read_rules, rules_with, rules_without
 from streamd.delivery.state import Place, state_of
 

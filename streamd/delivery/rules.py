@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from streamd.delivery.options import (
+from streamd.delivery.rule_options import (
     DISTANT_MS,
     Block,
     Decimal,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from streamd.core.context import Context
 from streamd.core.spec import KeysAfter, KeysAt, command, container, key
 from streamd.delivery.defaults import stream_rule_in_force
-from streamd.delivery.options import arguments_of, describe, find_value, parse_changes, parse_names
 from streamd.delivery.progress import all_progress
 from streamd.delivery.rule_commands import FROM_CONFIGURATION, reply_with, store_rules
+from streamd.delivery.rule_options import arguments_of, describe, find_value, parse_changes, parse_names
 from streamd.delivery.rules import StreamRule, read_all_rules, stream_rules_with
 from streamd.delivery.trimmed import trimmed_of
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from streamd.errors import StreamdError
 from streamd.serve.app import ListenError, Server
-from streamd.serve.loop import run_in_new_loop
+from streamd.serve.loop_choice import run_in_new_loop
 from streamd.settings.config import Config
 
 __all__ = ["ProcessHost", "ThreadHost"]

@@ -18,9 +18,9 @@ from io import FileIO
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
-from streamd.persistence.aof.load import LoadOptions as AofLoadOptions
-from streamd.persistence.aof.load import load_files
 from streamd.persistence.aof.manifest import Manifest
+from streamd.persistence.aof.replay import LoadOptions as AofLoadOptions
+from streamd.persistence.aof.replay import load_files
 from streamd.persistence.append_only import AppendOnly
 from streamd.persistence.backup import Backup
 from streamd.persistence.data_directory import DataDirectory

@@ -43,7 +43,7 @@ from streamd.persistence.keeper import Persistence, do_nothing
 from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
 from streamd.replication.views import Views
-from streamd.replication.waiting import Waiting
+from streamd.replication.wait_commands import Waiting
 from streamd.settings.table import declare, integer
 
 __all__ = ["Durability"]

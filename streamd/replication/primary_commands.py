@@ -18,7 +18,7 @@ from streamd.replication.primary import Primary
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
 from streamd.replication.views import Views
-from streamd.replication.waiting import Waiting
+from streamd.replication.wait_commands import Waiting
 
 __all__: list[str] = []
 

@@ -53,7 +53,7 @@ from streamd.replication.refusals import ReplicaRefusals
 from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
 from streamd.replication.views import Views
-from streamd.replication.waiting import Waiting
+from streamd.replication.wait_commands import Waiting
 from streamd.scripting.functions import Functions
 from streamd.scripting.scripts import Scripts
 from streamd.serve.about import About

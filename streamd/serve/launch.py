@@ -16,7 +16,7 @@ from streamd.persistence.loading import LoadError
 from streamd.process.supervisor import Supervisor
 from streamd.replication.replication import Replication
 from streamd.serve.app import ListenError, Server
-from streamd.serve.loop import run_in_new_loop
+from streamd.serve.loop_choice import run_in_new_loop
 from streamd.serve.shutdown import Shutdown
 from streamd.serve.tls import TlsError
 from streamd.serve.warnings import warn_about_system, warn_about_users

@@ -6,7 +6,7 @@ import dataclasses
 import textwrap
 from typing import Any
 
-from streamd.client.options import ConnectionOptions, option_rows
+from streamd.client.url_options import ConnectionOptions, option_rows
 from streamd.transfer.read_options import SourceOptions
 from streamd.transfer.write_options import SinkOptions
 

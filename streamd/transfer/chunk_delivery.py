@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from streamd.client.client_errors import DeliveryError, OptionError, ServerError
 from streamd.client.connection import TEMPORARY_CODES, Connection, Link, Request, pack_command
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 from streamd.transfer.batch_rows import BatchRows
 from streamd.transfer.task import Task
 from streamd.transfer.trimming import Trimming

@@ -35,7 +35,7 @@ from streamd.client.client_errors import DeliveryError, OptionError, ServerError
 from streamd.client.connection import Connection, Request, run
 from streamd.client.key_names import stream_key, stream_name
 from streamd.client.key_slots import tag_beside
-from streamd.client.options import ConnectionOptions
+from streamd.client.url_options import ConnectionOptions
 from streamd.errors import StreamdError
 from streamd.transfer.batch_rows import BatchRows, split_by_slot
 from streamd.transfer.chunk_delivery import WriterLink

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from streamd.arrow.decode import EntryDecoder
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.connection import TEMPORARY_CODES, Attempts, Connection, connect, pack_command
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id
+from streamd.client.url_options import ConnectionOptions
 from streamd.transfer.collector_pause import made_paused
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from streamd.client.client_errors import OptionError
-from streamd.client.options import (
+from streamd.client.points import first_id_of, parse_duration_ms, parse_point, parse_timestamp_ms
+from streamd.client.url_options import (
     ConnectionOptions,
     Options,
     boolean,
@@ -26,7 +27,6 @@ from streamd.client.options import (
     text,
     whole_number,
 )
-from streamd.client.points import first_id_of, parse_duration_ms, parse_point, parse_timestamp_ms
 
 __all__ = ["QUERY_OPTIONS", "Bound", "SourceOptions"]
 

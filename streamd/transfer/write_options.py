@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from streamd.client.client_errors import OptionError
 from streamd.client.key_names import stream_key
 from streamd.client.key_slots import tag_beside
-from streamd.client.options import (
+from streamd.client.points import parse_duration_ms
+from streamd.client.url_options import (
     ConnectionOptions,
     Options,
     boolean,
@@ -21,7 +22,6 @@ from streamd.client.options import (
     text,
     whole_number,
 )
-from streamd.client.points import parse_duration_ms
 
 __all__ = ["SinkOptions"]
 

@@ -1,6 +1,6 @@
 """Acl: the users of a server. It checks requests and passwords, changes users, and keeps the log of denials.
 
-    rules.py        commands, keys and channels that are allowed, and how that is written
+    acl_rules.py        commands, keys and channels that are allowed, and how that is written
     user.py         one user
     permissions.pyx what requests are checked against; compiled from the rules with each change
     denials.py      the log of what was denied
@@ -29,8 +29,8 @@ from streamd.core.route import Route
 from streamd.core.spec import Command
 from streamd.disk import replace_file
 from streamd.errors import AclError, CommandError, RuleError, printable
+from streamd.users.acl_rules import CommandIndex, has_blanks
 from streamd.users.denials import DenialLog, Reason
-from streamd.users.rules import CommandIndex, has_blanks
 from streamd.users.user import User
 from streamd.users.user_lines import FileReader
 

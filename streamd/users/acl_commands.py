@@ -1,6 +1,6 @@
 """ACL: users, and what each may do.
 
-The commands read and write; what a rule means is decided in rules.py, and what follows from a change in acl.py.
+The commands read and write; what a rule means is decided in acl_rules.py, and what follows from a change in acl.py.
 Behaviour: Redis 8.6, as seen on a running server.
 """
 
@@ -28,8 +28,8 @@ from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, pr
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
 from streamd.users.acl import Acl
+from streamd.users.acl_rules import RuleSet
 from streamd.users.denials import LogEntry
-from streamd.users.rules import RuleSet
 from streamd.users.selectors import merge_selectors
 
 __all__: list[str] = []

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from streamd.core.identity import Identity
 from streamd.digests import sha256_hex
 from streamd.errors import RuleError
+from streamd.users.acl_rules import CommandIndex, RuleSet
 from streamd.users.permissions import Permissions
-from streamd.users.rules import CommandIndex, RuleSet
 
 __all__ = ["User"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from streamd.errors import AclError, ConfigError, RuleError, UnmatchedError, printable
 from streamd.settings.config import Config, directive
-from streamd.users.rules import CommandIndex, has_blanks
+from streamd.users.acl_rules import CommandIndex, has_blanks
 from streamd.users.selectors import merge_selectors
 from streamd.users.user import User
 

@@ -12,7 +12,7 @@ from streamd.stream_state import age_s
 from streamd.watching.changes import change_of_group, change_of_stream
 from streamd.watching.cluster_reading import ClusterLook, ClusterReader, NodeLook
 from streamd.watching.findings import PLAIN, duration, number, per_second, size
-from streamd.watching.reading import Look, Reader, SlowCommand
+from streamd.watching.look import Look, Reader, SlowCommand
 from streamd.watching.tables import TABLES, Row, short_time
 
 __all__ = ["Board", "name_of"]

@@ -10,7 +10,7 @@ from streamd.client.archive_runs import ArchiveRun
 from streamd.client.place import Place
 from streamd.client.replies import as_text
 from streamd.stream_state import GroupState, StreamState
-from streamd.watching.reading import LargeKey, Look, PendingEntry, Reader, Rules, SlowCommand
+from streamd.watching.look import LargeKey, Look, PendingEntry, Reader, Rules, SlowCommand
 
 __all__ = ["Case", "Thresholds"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from streamd.stream_state import GroupState, StreamState
-from streamd.watching.reading import Look
+from streamd.watching.look import Look
 
 __all__ = ["GroupChange", "StreamChange", "change_of_group", "change_of_stream"]
 

@@ -17,7 +17,7 @@ from streamd.client.connection import dial
 from streamd.client.place import Place
 from streamd.client.shards import Shard, ShardNode, parse_shards
 from streamd.clustering.view import NodeView, parse_nodes
-from streamd.watching.reading import Asker, Limits, Look, PendingEntry, Reader, SlowCommand, parse_info
+from streamd.watching.look import Asker, Limits, Look, PendingEntry, Reader, SlowCommand, parse_info
 
 __all__ = ["ClusterLook", "ClusterReader", "NodeLook", "reader_of"]
 

@@ -16,7 +16,7 @@ from streamd.watching.case import Case, Thresholds
 from streamd.watching.cluster_checks import CLUSTER_CHECKS, ClusterCase
 from streamd.watching.cluster_reading import ClusterLook, ClusterReader, reader_of
 from streamd.watching.findings import SEVERITIES, Finding, counted, duration, number, size
-from streamd.watching.reading import Limits, Look, Reader
+from streamd.watching.look import Limits, Look, Reader
 from streamd.watching.rule_checks import RULE_CHECKS
 from streamd.watching.server_checks import SERVER_CHECKS, replication_lags
 from streamd.watching.stream_checks import STREAM_CHECKS

@@ -23,6 +23,6 @@ It needs redis-py, of which the caller passes a client for asyncio, and works wi
 
 from streamd.worker.job import Fatal, Job
 from streamd.worker.rule import Rule
-from streamd.worker.running import Counts, Worker, WorkerError, run
+from streamd.worker.worker import Counts, Worker, WorkerError, run
 
 __all__ = ["Counts", "Fatal", "Job", "Rule", "Worker", "WorkerError", "run"]

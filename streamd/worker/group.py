@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from streamd.delivery.client import group as rules_of
+from streamd.worker.dead_letter_script import MOVE
 from streamd.worker.job import Job
-from streamd.worker.moving import MOVE
 from streamd.worker.rule import Rule
 
 if TYPE_CHECKING:

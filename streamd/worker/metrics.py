@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from streamd.worker.running import Counts, Worker
+from streamd.worker.worker import Counts, Worker
 
 __all__ = ["WorkerMetrics"]
 

@@ -19,7 +19,7 @@ from support.servers import Server, eventually, python_environment
 from streamd.delivery import Retain, group, stream
 from streamd.delivery.client.group_rules import GROUP_OPTIONS
 from streamd.delivery.client.stream_rules import RETAIN_OPTIONS, STREAM_OPTIONS
-from streamd.delivery.options import Flag, options_of
+from streamd.delivery.rule_options import Flag, options_of
 from streamd.delivery.rules import GroupRule, StreamRule
 from streamd.embedded import EmbeddedCluster
 

@@ -30,7 +30,7 @@ from support.servers import Server, eventually, free_port, python_environment
 from streamd.watching.case import Thresholds
 from streamd.watching.diagnosis import KINDS
 from streamd.watching.findings import SEVERITIES
-from streamd.watching.reading import Limits
+from streamd.watching.look import Limits
 
 pytestmark = pytest.mark.long
 

@@ -17,8 +17,8 @@ from support.servers import Server, free_port
 
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.connection import Connection, connect, dial
-from streamd.client.options import ConnectionOptions
 from streamd.client.place import BadUrlError, Place, make_tls_context
+from streamd.client.url_options import ConnectionOptions
 
 Open = Callable[[str], Connection]
 

@@ -10,8 +10,8 @@ import redis
 from support.servers import Server
 
 from streamd.client.connection import Connection, Request, connect
-from streamd.client.options import ConnectionOptions
 from streamd.client.stream_info import find_groups
+from streamd.client.url_options import ConnectionOptions
 
 
 @pytest.mark.parametrize("change", ["destroyed", "created"])

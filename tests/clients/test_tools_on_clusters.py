@@ -27,9 +27,9 @@ from streamd.archive.verify import verify_archive
 from streamd.arrow.entry_table import default_table
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.connection import Connection, connect, find_topology, run
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID
 from streamd.client.primaries import on_primaries
+from streamd.client.url_options import ConnectionOptions
 from streamd.embedded import EmbeddedCluster
 from streamd.transfer.partitions import scan
 from streamd.transfer.read_options import SourceOptions

@@ -20,7 +20,7 @@ from support.tools import find_tool
 
 from streamd.client.place import Place
 from streamd.watching.board import Board
-from streamd.watching.reading import Limits, Reader
+from streamd.watching.look import Limits, Reader
 
 pytestmark = pytest.mark.long
 

@@ -23,7 +23,7 @@ from streamd.watching.case import Thresholds
 from streamd.watching.cluster_reading import ClusterLook, ClusterReader, reader_of
 from streamd.watching.diagnosis import Diagnosis, diagnose
 from streamd.watching.findings import Finding
-from streamd.watching.reading import Limits
+from streamd.watching.look import Limits
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,7 @@ from support.servers import eventually
 from streamd.core.effects import Effect
 from streamd.errors import StreamdError
 from streamd.persistence.aof.file import AofState, AppendOnlyFile
-from streamd.persistence.aof.load import AofLoadError, LoadOptions
+from streamd.persistence.aof.replay import AofLoadError, LoadOptions
 from streamd.persistence.aof.tail import CannotPersistError
 
 NOW = 1_700_000_000_000

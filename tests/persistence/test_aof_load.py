@@ -13,8 +13,8 @@ from support.files.aof import Store, bytes_of, commands, make_aof, open_aof
 
 from streamd.core.effects import Effect
 from streamd.errors import CorruptFileError
-from streamd.persistence.aof.load import AofLoadError, LoadOptions
 from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
+from streamd.persistence.aof.replay import AofLoadError, LoadOptions
 
 pytestmark = pytest.mark.long
 

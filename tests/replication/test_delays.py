@@ -23,7 +23,7 @@ from support.servers import Server, eventually, find_oracle
 from support.wire import ConnectionClosed, Reply, Wire
 
 from streamd.delivery.rules import key_of_rules
-from streamd.persistence.aof.load import LoadOptions
+from streamd.persistence.aof.replay import LoadOptions
 
 pytestmark = pytest.mark.long
 

@@ -23,8 +23,8 @@ from streamd.archive.archiver import ArchiveSettings, archive
 from streamd.cli.report import ReportRequest, read_archived_profile
 from streamd.cli.subcommands import program
 from streamd.client.connection import Connection, connect
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, parse_entry_id
+from streamd.client.url_options import ConnectionOptions
 from streamd.report.profile import Profile, find_numeric_fields, read_profile
 
 if TYPE_CHECKING:

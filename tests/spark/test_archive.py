@@ -54,8 +54,8 @@ from streamd.archive.verify import file_faults, verify_archive
 from streamd.cli.subcommands import program
 from streamd.client.archive_keys import key_beside
 from streamd.client.connection import connect, server_features
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, format_entry_id, ms_of, parse_entry_id
+from streamd.client.url_options import ConnectionOptions
 from streamd.disk import Disk
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 from streamd.transfer.read_options import SourceOptions

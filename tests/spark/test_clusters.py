@@ -23,11 +23,11 @@ from support.spark.session import QUERIES, batches_planned, session_of_its_own
 
 from streamd.client.client_errors import DeliveryError, OptionError
 from streamd.client.connection import connect
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import format_entry_id
+from streamd.client.url_options import ConnectionOptions
 from streamd.embedded import EmbeddedCluster
 from streamd.partitions import Parts
-from streamd.spark.sink.requests import RowPlan
+from streamd.spark.sink.row_requests import RowPlan
 from streamd.spark.sink.writer import write_rows
 from streamd.spark.source.offsets import Offset
 from streamd.spark.source.planner import Planner

@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 from streamd.arrow.decode import EntryDecoder
 from streamd.client.client_errors import OptionError, ServerError, UnreachableError
 from streamd.client.connection import Connection, Link, connect, pack_command, run, server_features
-from streamd.client.options import ConnectionOptions
 from streamd.client.points import MAX_ID, MIN_ID, pack_id
+from streamd.client.url_options import ConnectionOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 from streamd.transfer.ranges import read_range, scan_range
 

@@ -31,7 +31,7 @@ from streamd.client.client_errors import DeliveryError, OptionError, ServerError
 from streamd.spark import register
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.journal import Content, Journal
-from streamd.spark.sink.requests import RowPlan
+from streamd.spark.sink.row_requests import RowPlan
 from streamd.spark.sink.writer import write_rows
 from streamd.transfer.batch_rows import BatchRows
 from streamd.transfer.marked import Marked, Marker

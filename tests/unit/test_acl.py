@@ -24,9 +24,9 @@ from streamd.serve.families import load_all
 from streamd.settings.config import Config
 from streamd.users import denials
 from streamd.users.acl import Acl
+from streamd.users.acl_rules import CommandIndex, as_set
 from streamd.users.denials import DenialLog, LogEntry, Reason
 from streamd.users.permissions import Catalogue, Permissions, Rules
-from streamd.users.rules import CommandIndex, as_set
 from streamd.users.selectors import merge_selectors
 from streamd.users.user import User
 from streamd.users.user_lines import FileReader

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamd.cli.commands import manual, syntax
+from streamd.cli.commands_page import manual, syntax
 from streamd.core.spec import (
     Command,
     CommandTable,

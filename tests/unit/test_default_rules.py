@@ -14,7 +14,7 @@ from support.servers import eventually
 
 import streamd.embedded
 from streamd.delivery.defaults import Defaults, Line
-from streamd.delivery.options import parse_changes
+from streamd.delivery.rule_options import parse_changes
 from streamd.delivery.rules import GroupRule, StreamRule, key_of_rules
 from streamd.embedded import EmbeddedServer
 from streamd.errors import ConfigError

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from streamd.cli.subcommands import program
-from streamd.client.options import ConnectionOptions, option_rows
+from streamd.client.url_options import ConnectionOptions, option_rows
 from streamd.spark.manual import render
 from streamd.transfer.read_options import SourceOptions
 from streamd.transfer.write_options import SinkOptions

@@ -12,7 +12,7 @@ from support.commands.handler import START_MS, HandlerContext, make_context, run
 from support.commands.observed import run_observed as observe
 
 from streamd.core.spec import keys_of, table
-from streamd.delivery.options import DISTANT_MS, table_of
+from streamd.delivery.rule_options import DISTANT_MS, table_of
 from streamd.delivery.rules import GroupRule, Rules, format_rules, key_of_rules, parse_rules, stream_of_rules
 from streamd.delivery.state import state_of
 from streamd.keyspace.hash_slot import SLOTS, slot_of, tag_of

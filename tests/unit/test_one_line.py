@@ -1,4 +1,4 @@
-"""What subcommands show in one line (`printable.py`), and the bar beside it (`cli/progress.py`)."""
+"""What subcommands show in one line (`printable.py`), and the bar beside it (`cli/progress_bar.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamd.cli import progress
+from streamd.cli import progress_bar
 from streamd.printable import in_one_line, printable
 
 
@@ -42,8 +42,8 @@ def test_a_bar_shows_a_name_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
     shown: Any = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0)
+    monkeypatch.setattr(progress_bar, "SHOWN_AFTER_S", 0)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.bar("[/b]\n", 3) as update:
+    with progress_bar.bar("[/b]\n", 3) as update:
         update(1)
     assert r"[/b]\n" in shown.getvalue()

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from streamd.replication.waiting import Waiting
+from streamd.replication.wait_commands import Waiting
 from streamd.serve.app import Server
-from streamd.serve.loop import new_loop
+from streamd.serve.loop_choice import new_loop
 from streamd.settings.config import Config
 from streamd.sockets.loop import ServerLoop
 from streamd.sockets.poller import EventSet, is_supported

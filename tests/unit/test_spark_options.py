@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamd.client.client_errors import OptionError
-from streamd.client.options import Address, ConnectionOptions, option_rows
 from streamd.client.points import pack_id
+from streamd.client.url_options import Address, ConnectionOptions, option_rows
 from streamd.transfer.read_options import QUERY_OPTIONS, Bound, SourceOptions
 from streamd.transfer.write_options import SinkOptions
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from streamd.client.client_errors import DeliveryError, OptionError
 from streamd.spark.sink.keyed import key_capacity
-from streamd.spark.sink.requests import RowPlan
+from streamd.spark.sink.row_requests import RowPlan
 from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter
 from streamd.spark.source.schema import DEFAULT_SCHEMA
 from streamd.transfer.batch_rows import BatchRows

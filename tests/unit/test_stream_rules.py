@@ -13,7 +13,7 @@ from support.commands.observed import run_observed as observe
 from support.servers import eventually
 
 import streamd.embedded
-from streamd.delivery.options import DISTANT_MS, table_of
+from streamd.delivery.rule_options import DISTANT_MS, table_of
 from streamd.delivery.rules import (
     GroupRule,
     Rules,

@@ -9,7 +9,7 @@ from streamd.stream_state import ConsumerState, GroupState, StreamState, age_s
 from streamd.watching.board import name_of
 from streamd.watching.case import Case, Thresholds
 from streamd.watching.findings import counted, duration, number, per_second, size, word
-from streamd.watching.reading import Look
+from streamd.watching.look import Look
 from streamd.watching.stream_checks import consumer_gone, lag_grows, unbounded
 from streamd.watching.tables import TABLES, Row, render, shown_rows
 

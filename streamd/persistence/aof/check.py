@@ -13,8 +13,8 @@ from io import FileIO
 
 from streamd.disk import Disk
 from streamd.errors import CorruptFileError
-from streamd.persistence.aof.load import RDB_MAGIC, keep_tail, read_tail
 from streamd.persistence.aof.reader import AofFault, AofReader
+from streamd.persistence.aof.replay import RDB_MAGIC, keep_tail, read_tail
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
 

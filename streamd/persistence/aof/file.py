@@ -74,8 +74,8 @@ from streamd.keyspace.database import Database
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file_set import FileSet
-from streamd.persistence.aof.load import LoadOptions, LoadRdb
 from streamd.persistence.aof.manifest import Manifest, NotSyncedError
+from streamd.persistence.aof.replay import LoadOptions, LoadRdb
 from streamd.persistence.aof.schedule import RewriteSchedule
 from streamd.persistence.aof.syncer import Syncer
 from streamd.persistence.aof.tail import Tail

@@ -18,8 +18,8 @@ from dataclasses import replace
 from streamd.disk import Disk
 from streamd.keyspace.database import Database
 from streamd.persistence.aof.aof_options import AofOptions
-from streamd.persistence.aof.load import AofLoadError, LoadOptions, LoadRdb, load_files
 from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestFile, NotSyncedError
+from streamd.persistence.aof.replay import AofLoadError, LoadOptions, LoadRdb, load_files
 from streamd.persistence.aof.syncer import Syncer
 
 __all__ = ["FileSet"]
@@ -74,7 +74,7 @@ class FileSet:
         knows: Callable[[list[bytes]], object] | None = None,
         databases: Sequence[Database] = (),
     ) -> Generator[int, None, list[int]]:
-        """Replay the files step by step; yields the number of bytes read so far, returns the files' sizes. See load.py.
+        """Replay the files step by step; yields the number of bytes read so far, returns the files' sizes. See replay.py.
 
         Having nothing to load is not an error, and returns no sizes. Raises CorruptFileError, AofLoadError, OSError:
         the server must not start.

@@ -19,9 +19,9 @@ from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
-from streamd.persistence.aof.load import POSITION
 from streamd.persistence.aof.manifest import NotSyncedError
 from streamd.persistence.aof.reader import STATE_PREFIX
+from streamd.persistence.aof.replay import POSITION
 from streamd.persistence.aof.syncer import Syncer
 
 __all__ = ["CannotPersistError", "Tail"]

@@ -3,7 +3,7 @@
     StreamdWriter         a batch write
     StreamdStreamWriter   a streaming query
 
-requests.py decides what an entry consists of; deliveries.py how rows are written, and how often; journal.py whether a batch is
+row_requests.py decides what an entry consists of; deliveries.py how rows are written, and how often; journal.py whether a batch is
 repeated as it was. A batch write without `runId` gets a random one, which all of its tasks share, so that with
 `delivery=exactly-once` a repeated task duplicates nothing.
 """
@@ -28,7 +28,7 @@ from streamd.client.key_slots import tag_beside
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.journal import Content, Journal
 from streamd.spark.sink.keyed import Keyed, key_capacity
-from streamd.spark.sink.requests import RowPlan
+from streamd.spark.sink.row_requests import RowPlan
 from streamd.spark.sink.spool import Spool
 from streamd.spark.spark_errors import told_in_one_line
 from streamd.transfer.batch_rows import BatchRows, split_by_slot

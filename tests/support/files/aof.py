@@ -18,7 +18,7 @@ from streamd.keyspace.database import Database
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AppendOnlyFile
-from streamd.persistence.aof.load import LoadOptions, LoadRdb
+from streamd.persistence.aof.replay import LoadOptions, LoadRdb
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.persistence.rdb.read import RdbReader

@@ -20,7 +20,7 @@ from streamd.protocol.inline import split_line
 from streamd.watching.case import Thresholds
 from streamd.watching.diagnosis import Diagnosis, diagnose
 from streamd.watching.findings import Finding
-from streamd.watching.reading import Limits
+from streamd.watching.look import Limits
 
 from ..servers import Server, eventually, find_valkey, start_redis, start_streamd, start_valkey
 

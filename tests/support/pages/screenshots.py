@@ -93,7 +93,7 @@ async def draw_top(url: str, client: redis.Redis, folder: Path) -> list[Path]:
     """Each table of `streamd top` as an SVG, while entries come in."""
     from streamd.cli.doctor import place_at
     from streamd.watching.board import Board
-    from streamd.watching.reading import Limits, Reader
+    from streamd.watching.look import Limits, Reader
     from streamd.watching.screen import Top
 
     made = []

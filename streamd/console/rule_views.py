@@ -15,7 +15,7 @@ from streamd.console.guard import RefusedError
 from streamd.console.json_bytes import shown, shown_start
 from streamd.console.streams import VALUE_SHOWN, allowed, entry_json, may_json, page_size
 from streamd.core.slices import Slices
-from streamd.delivery.options import Flag, Rule, options_of, parse_changes, quoted
+from streamd.delivery.rule_options import Flag, Rule, options_of, parse_changes, quoted
 from streamd.delivery.rules import GroupRule, StreamRule
 from streamd.errors import CommandError
 from streamd.protocol.inline import split_line

@@ -26,11 +26,11 @@ from streamd.clustering.machine.checks import (
     check_settings,
     port_range,
 )
-from streamd.clustering.machine.process import MemberProcess
+from streamd.clustering.machine.node_process import MemberProcess
 from streamd.clustering.machine.record import Member, Record, locked, merge_settings, read_record
-from streamd.clustering.moving import carry_out
 from streamd.clustering.node import Node
 from streamd.clustering.shares import Move, moves_to_balance, moves_to_empty
+from streamd.clustering.slot_moves import carry_out
 from streamd.clustering.view import NodeView
 from streamd.clustering.waiting import Patience
 
