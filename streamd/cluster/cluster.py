@@ -27,9 +27,9 @@ from streamd.cluster.bus import actions
 from streamd.cluster.bus.core import ClusterCore
 from streamd.cluster.bus.options import Options
 from streamd.cluster.bus.slots import ranges_of
+from streamd.cluster.bus_connections import BusLinks
 from streamd.cluster.channels import end_subscriptions
 from streamd.cluster.handing_over import ask_to_take_over, find_successor
-from streamd.cluster.links import BusLinks
 from streamd.cluster.metrics import node_metrics
 from streamd.cluster.nodes_file import NodesFile
 from streamd.cluster.routing import Routing

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Permissions: the rules of a user in the form in which a request is checked against them.
 
-A user's rules are text that people write (acl_rules.py). This module has what is checked for every request of a restricted
+A user's rules are text (acl_rules.py). This module has what is checked for every request of a restricted
 user: a bit per command, patterns for keys and channels. Permissions are rebuilt when rules change, and immutable.
 
     Catalogue      positions of keys and channels in the requests of each command; one per server

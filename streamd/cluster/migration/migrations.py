@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping
 from streamd.clients.connections import Connections
 from streamd.cluster.bus.nodes import Node
 from streamd.cluster.cluster import Cluster
+from streamd.cluster.migration.slot_trimming import Trimming
 from streamd.cluster.migration.source import Handover
 from streamd.cluster.migration.target import Import
 from streamd.cluster.migration.tasks import Task, merge_ranges, parse_ranges_text, ranges_text
-from streamd.cluster.migration.trimming import Trimming
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host

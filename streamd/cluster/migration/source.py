@@ -1,6 +1,6 @@
 """Handover: this node as the source of an atomic slot migration.
 
-The node that gets the slots opens two connections. On the second one a forked child writes the keys of the slots (snapshot.py). On the first
+The node that gets the slots opens two connections. On the second one a forked child writes the keys of the slots (slot_snapshot.py). On the first
 one every later change of them follows (`SlotFlow`), from the moment of the fork on. When the other side has applied nearly all of that,
 writes are held back, and STREAM-EOF says that nothing will follow: it takes the slots, which this node learns on the bus.
 
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from streamd.clients.pause import Pause
-from streamd.cluster.migration.snapshot import write_slots
+from streamd.cluster.migration.slot_snapshot import write_slots
 from streamd.cluster.migration.tasks import Task
 from streamd.cluster.routing import Routing
 from streamd.core.client import Client
