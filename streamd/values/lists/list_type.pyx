@@ -41,7 +41,7 @@ cdef class ListType(ValueType):
             b"list", List, frees_slowly=True, closes=True, saves_closed=True, sizes_name="lists_items",
             rdb_types=(TYPE_LIST_OF_LISTPACKS, TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_OF_ZIPLISTS),
             families=tuple([
-                "streamd.values.lists." + name for name in ("push_pop", "reading", "editing", "moving", "first_list")
+                "streamd.values.lists." + name for name in ("push_pop", "lrange", "editing", "moving", "first_list")
             ]),
         )
 
