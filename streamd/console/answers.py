@@ -25,7 +25,7 @@ from streamd.console import (
     doctor_findings,
     follow,
     other_keys,
-    rules,
+    rule_views,
     search,
     server_figures,
     streams,
@@ -54,7 +54,7 @@ TYPES: Mapping[str, str] = {
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
-DECLARING = (actions, cluster_nodes, doctor_findings, follow, other_keys, rules, search, server_figures, streams)
+DECLARING = (actions, cluster_nodes, doctor_findings, follow, other_keys, rule_views, search, server_figures, streams)
 """What they declare is in ANSWERS."""
 
 

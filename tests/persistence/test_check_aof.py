@@ -181,7 +181,7 @@ def test_a_manifest_is_distinguished_from_a_log(files: Path, file: Callable[[byt
 def test_it_shows_a_bar_on_a_terminal(file: Callable[[bytes], Path]) -> None:
     path = file(bytes_of(HEAD * 30_000))
     parent, child = open_terminal()
-    at_once = "from streamd.cli import main, progress; progress.SHOWN_AFTER_S = 0; main()"
+    at_once = "from streamd.cli import main, progress_bar; progress_bar.SHOWN_AFTER_S = 0; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", at_once, "check-aof", str(path)],
         stdout=subprocess.PIPE, stderr=child, env=python_environment() | {"TERM": "xterm", "COLUMNS": "100"},

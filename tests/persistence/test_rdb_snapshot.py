@@ -212,7 +212,7 @@ def test_check_draws_a_bar_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "x.rdb").write_bytes(save(make_databases()))
     leader, follower = open_terminal()
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), TERM="xterm", COLUMNS="80")
-    at_once = "from streamd.cli import main, progress; progress.SHOWN_AFTER_S = 0; main()"
+    at_once = "from streamd.cli import main, progress_bar; progress_bar.SHOWN_AFTER_S = 0; main()"
     command = [sys.executable, "-c", at_once, "check-rdb", str(tmp_path / "x.rdb")]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, env=env, check=False)
     os.close(follower)
