@@ -213,7 +213,8 @@ def digest_of(ext: Extension) -> str:
     """A hash of all that a module is made from."""
     names = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED", "ARCHFLAGS", "MACOSX_DEPLOYMENT_TARGET")
     parts = [
-        sys.version,
+        sys.hexversion,
+        sysconfig.get_config_var("SOABI"),
         Cython.__version__,
         sysconfig.get_platform(),
         sysconfig.get_config_var("CC"),
