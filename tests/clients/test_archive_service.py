@@ -544,7 +544,7 @@ class Faults:
 
     def take_the_archive_away(self) -> None:
         # A process that begins while it is away would make another one.
-        eventually(lambda: all(each.rounds for each in self.services), 100, "a round of each service")
+        eventually(lambda: all(each.rounds for each in self.services), 200, "a round of each service")
         os.rename(self.path, self.away)
         self.wait_for_a_round()
         eventually(self.put_back, 100, "the archive in its place")
@@ -595,7 +595,7 @@ class Faults:
         with redis.Redis(port=self.server.port) as store:
             eventually(lambda: store.xlen(KEY) == 0, 200, "the end of the stream")
         # One that has just started would be ended by the signal itself.
-        eventually(lambda: all(each.rounds for each in self.services), 100, "a round of each service")
+        eventually(lambda: all(each.rounds for each in self.services), 200, "a round of each service")
         assert [each.end() for each in self.services] == [0, 0]
         assert_whole(self.place, self.server.port, self.produced)
 
