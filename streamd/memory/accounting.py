@@ -77,7 +77,7 @@ def statistics(report: MemoryReport, databases: Sequence[DatabaseMemory]) -> Ite
     yield "replica.fullsync.buffer", 0
     yield "clients.slaves", report.replicas
     yield "clients.normal", report.clients
-    yield "cluster.bus_connections", 0
+    yield "cluster.links", 0
     yield "aof.buffer", 0
     yield "lua.caches", report.scripts
     yield "functions.caches", report.functions
