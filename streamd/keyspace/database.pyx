@@ -179,7 +179,7 @@ cdef class Database:
             self.most_room = 0
 
     cdef KeyRecord *record_at(self, Py_ssize_t number, uint32_t *at) noexcept:
-        """The next record of a shard, from the place `at` on, which moves behind it; NULL: there is none."""
+        """The next record of a shard from the place `at` on, or NULL. `at` is moved behind it."""
         return NULL if self.shards is NULL else index_next(&self.shards[number], at)
 
     cdef list keys_at(self, Py_ssize_t number, Py_ssize_t limit):

@@ -136,7 +136,7 @@ cdef void index_clear(KeyIndex *index) noexcept:
 
 
 cdef KeyRecord *index_next(const KeyIndex *index, uint32_t *at) noexcept:
-    """The next record, from the place `at` on, which moves behind it; NULL: there is none."""
+    """The next record from the place `at` on, or NULL. `at` is moved behind it."""
     cdef uint64_t slot
     while at[0] < index.room:
         slot = index.slots[at[0]]

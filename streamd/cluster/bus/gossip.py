@@ -135,7 +135,7 @@ class Gossiping:
         )  # fmt: skip
 
     def _encoded_extensions(self) -> tuple[int, bytes]:
-        """The extensions of this node, made again when something has changed; or while they contain times."""
+        """The extensions of this node: encoded again when the state has changed, and each time while they contain times."""
         state = self._state
         if state.forgotten:
             return encode_extensions(self._own_extensions())
