@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.cluster.nodes import Nodes, start_cluster
+from support.cluster.redis_cli import cluster_cli, place
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
 
@@ -197,3 +198,24 @@ def test_keys_that_were_left_behind_are_hidden(cluster: Nodes) -> None:
     assert target.call("CLUSTER", "GETKEYSINSLOT", move.slot, "5").value == ()
     assert not any(reply.value == b"{h}1" for reply in target.call("KEYS", "*").value)
     assert not any(reply.value == b"{h}1" for reply in target.call("SCAN", "0", "COUNT", "1000").value[1].value)
+
+
+def test_keys_left_at_the_source_survive_its_restart(new_node: NewNode) -> None:
+    """The target claims the slot before the keys have moved, and the source is killed when it has heard of that."""
+    nodes = start_cluster(new_node, ("streamd", "streamd", "streamd"), appendonly="yes", appendfsync="always")
+    move = Move(nodes, "r")
+    names = [f"{{r}}{number}" for number in range(5)]
+    for name in names:
+        move.source.must("XADD", name, "1-1", "f", "v")
+    move.begin()
+    move.target.must("CLUSTER", "SETSLOT", move.slot, "NODE", nodes.id_of(move.target))
+    wait_until(lambda: move.source.call("GET", names[0]).value == move.moved_to_target, "the source has heard of it")
+    move.source.kill()
+    move.source.start()
+    wait_until(lambda: all(nodes.state(node) == "ok" for node in nodes), "the source is back")
+    move.source.must("CLUSTER", "SETSLOT", move.slot, "IMPORTING", nodes.id_of(move.target))  # as `fix` does
+    cluster_cli("fix", place(move.target))
+    nodes.wait()
+    owner = nodes.owner_of(int(move.slot))
+    assert [owner.call("XLEN", name).value for name in names] == [1] * 5
+    assert sum(node.call("DBSIZE").value for node in nodes) == 5

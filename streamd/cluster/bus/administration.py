@@ -156,6 +156,7 @@ class Administration:
             self._outbox.log(f"I have keys for unassigned slot {slot}. Taking responsibility for it.")
         state.assign(free, myself)
         foreign = strange & ~free & ~from_slots(state.importing)
+        foreign ^= self._claims.leave_behind(foreign)
         for slot in slots_of(foreign):
             self._outbox.log(
                 f"I have keys for slot {slot}, but the slot is assigned to another node. Deleting keys in the slot."

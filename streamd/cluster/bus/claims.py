@@ -110,12 +110,16 @@ class Claims:
             return
         self._follow_grandparent()
         lost = mine_before & taken
-        left_behind = lost & from_slots(slot for slot, target in state.migrating.items() if target is sender)
-        if left_behind:
-            self._left_behind |= left_behind
-            self._left_ms = state.now_ms
-        if lost ^ left_behind:
-            self._outbox.do(DeleteKeys(slots_of(lost ^ left_behind)))
+        if deleted := lost ^ self.leave_behind(lost):
+            self._outbox.do(DeleteKeys(slots_of(deleted)))
+
+    def leave_behind(self, lost: int) -> int:
+        """Of slots that others own, those that are being moved to their owner: keys are kept, to be deleted later."""
+        left = lost & from_slots(slot for slot, target in self._state.migrating.items() if target.slots >> slot & 1)
+        if left:
+            self._left_behind |= left
+            self._left_ms = self._state.now_ms
+        return left
 
     def tick(self) -> None:
         """Delete keys that were left behind, of slots that have not come back."""
