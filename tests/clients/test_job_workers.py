@@ -607,7 +607,7 @@ def test_renewals_keep_a_long_job_from_others(place: Place) -> None:
                 await ended.wait()
 
             ids = await add(client, 1)
-            first, second = (Worker(client, JOBS, "workers", handle, lease=0.6) for _ in range(2))
+            first, second = (Worker(client, JOBS, "workers", handle, lease=1.5) for _ in range(2))
             async with working(first):
                 await until(lambda: seen == ids)
                 async with working(second):
