@@ -202,6 +202,7 @@ class Cluster(Capability):
             self.core = ClusterCore(self._options(), Random(), self.now_ms, saved=saved)
         except StreamdError as error:
             raise StartError(f"Unrecoverable error: {error}") from error
+        self.core.local.count_keys = self._db.count_in_slot
         found = "No cluster configuration found" if saved is None else "Node configuration loaded"
         log.info("%s, I'm %s", found, self.core.state.myself.id.decode())
         self.topology = Topology(self._config, self.core)

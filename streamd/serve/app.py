@@ -213,6 +213,8 @@ class Server(Host):
         now_ms = self.dispatcher.unix_ms()
         for step in self.cron_steps:
             step(now_ms)
+            if self._stopped.is_set():  # by this step
+                return
         if is_second:
             for step in self.second_steps:
                 step(now_ms)

@@ -200,22 +200,63 @@ def test_keys_that_were_left_behind_are_hidden(cluster: Nodes) -> None:
     assert not any(reply.value == b"{h}1" for reply in target.call("SCAN", "0", "COUNT", "1000").value[1].value)
 
 
-def test_keys_left_at_the_source_survive_its_restart(new_node: NewNode) -> None:
-    """The target claims the slot before the keys have moved, and the source is killed when it has heard of that."""
-    nodes = start_cluster(new_node, ("streamd", "streamd", "streamd"), appendonly="yes", appendfsync="always")
+@pytest.mark.parametrize(("moved", "event"), [(0, "nothing"), (2, "nothing"), (3, "nothing"), (2, "kill"), (3, "kill"), (2, "fail-over")])
+def test_fix_finds_keys_that_were_left_at_the_source(new_node: NewNode, moved: int, event: str) -> None:
+    """The target claims the slot before the keys have moved, and whoever moved them has gone when the source hears of that."""
+    replicas = ("streamd",) * 3 if event == "fail-over" else ()
+    nodes = start_cluster(new_node, ("streamd",) * 3, replicas, appendonly="yes", appendfsync="always")
     move = Move(nodes, "r")
+    source, target = move.source, move.target
     names = [f"{{r}}{number}" for number in range(5)]
     for name in names:
-        move.source.must("XADD", name, "1-1", "f", "v")
+        source.must("XADD", name, "1-1", "f", "v")
     move.begin()
-    move.target.must("CLUSTER", "SETSLOT", move.slot, "NODE", nodes.id_of(move.target))
-    wait_until(lambda: move.source.call("GET", names[0]).value == move.moved_to_target, "the source has heard of it")
-    move.source.kill()
-    move.source.start()
-    wait_until(lambda: all(nodes.state(node) == "ok" for node in nodes), "the source is back")
-    move.source.must("CLUSTER", "SETSLOT", move.slot, "IMPORTING", nodes.id_of(move.target))  # as `fix` does
-    cluster_cli("fix", place(move.target))
+    if moved:
+        move.migrate(*names[-moved:])
+    target.must("CLUSTER", "SETSLOT", move.slot, "NODE", nodes.id_of(target))
+    wait_until(lambda: is_open(nodes, move), "the source has heard of it")
+    assert source.call("XLEN", names[0]).value == move.moved_to_target
+    if event == "kill":
+        source.kill()
+        source.start()
+    elif event == "fail-over":
+        source = nodes[3 + nodes.index(source)]
+        source.must("CLUSTER", "FAILOVER")
+        wait_until(lambda: [role(each) for each in (move.source, source)] == [b"slave", b"master"], "the replica has taken over")
+        source.must("CLUSTER", "SETSLOT", move.slot, "IMPORTING", nodes.id_of(target))  # no replica knows which slots are open
+    wait_until(lambda: all(nodes.state(node) == "ok" for node in nodes), "the cluster is whole")
+    cluster_cli("fix", place(target))
     nodes.wait()
+    assert "[" not in nodes.ask(source, "CLUSTER", "NODES")
     owner = nodes.owner_of(int(move.slot))
     assert [owner.call("XLEN", name).value for name in names] == [1] * 5
-    assert sum(node.call("DBSIZE").value for node in nodes) == 5
+    assert source.call("DBSIZE").value + target.call("DBSIZE").value == 5
+
+
+def test_a_source_stays_primary_for_keys_that_were_left_behind(new_node: NewNode) -> None:
+    """Its last slots are claimed by others: a primary without slots would follow their owner, and drop its data."""
+    nodes = start_cluster(new_node, ("streamd",) * 3, cluster_require_full_coverage="no")
+    move = Move(nodes, "r")
+    source, target = move.source, move.target
+    source.must("XADD", "{r}1", "1-1", "f", "v")
+    first, last = next(map(int, each.split("-")) for name, each in nodes.owners(source).items() if name == nodes.id_of(source))
+    source.must("CLUSTER", "DELSLOTSRANGE", str(first), str(last))
+    source.must("CLUSTER", "ADDSLOTS", move.slot)
+    move.begin()
+    target.must("CLUSTER", "SETSLOT", move.slot, "NODE", nodes.id_of(target))
+    wait_until(lambda: is_open(nodes, move), "the source has heard of it")
+    assert role(source) == b"master"
+    other = str(first if first != int(move.slot) else last)
+    source.must("CLUSTER", "ADDSLOTS", other)
+    source.must("CLUSTER", "SETSLOT", other, "NODE", nodes.id_of(target))
+    assert role(source) == b"master"
+    assert source.call("DBSIZE").value == 1
+
+
+def role(node: Node) -> object:
+    return node.call("ROLE").value[0].value
+
+
+def is_open(nodes: Nodes, move: Move) -> bool:
+    """Whether the source has the slot as one that is imported from the target."""
+    return f"[{move.slot}-<-{nodes.id_of(move.target)}]" in nodes.ask(move.source, "CLUSTER", "NODES")

@@ -247,21 +247,25 @@ def test_slots_that_come_one_by_one_are_announced_together() -> None:
     assert announced() == [[100, 101, 102, 103]] * 3
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
-def test_keys_stay_for_a_minute_when_the_target_claims_a_slot_that_is_being_moved(comes_back: bool) -> None:
+def test_keys_stay_when_the_target_claims_a_slot_that_is_being_moved() -> None:
     core = make()
+    core.local.count_keys = lambda slot: slot
+    core.set_slot_migrating(0, PRIMARY)
     core.set_slot_migrating(1, PRIMARY)
     core.set_slot_migrating(2, OTHER)
     taken(core)
+    core.claims.update_slots(core.state.nodes[PRIMARY], 6, from_slots([0, 1, 2, 3, *range(100, 200)]))
+    assert [*core.state.migrating] == [0, 2] and [*core.state.importing] == [1]
+
+
+def test_keys_of_lost_slots_stay_for_a_minute_unless_the_slot_is_imported() -> None:
+    core = make()
     core.claims.update_slots(core.state.nodes[PRIMARY], 6, from_slots([1, 2, 3, *range(100, 200)]))
-    assert taken(core, actions.DeleteKeys) == [actions.DeleteKeys([2, 3])]
-    if comes_back:
-        core.delete_slots([1])
-        core.set_slot_importing(1, PRIMARY)
+    core.set_slot_importing(2, PRIMARY)
     core.tick(NOW + 59_000)
     assert taken(core, actions.DeleteKeys) == []
     core.tick(NOW + 61_000)
-    assert taken(core, actions.DeleteKeys) == ([] if comes_back else [actions.DeleteKeys([1])])
+    assert taken(core, actions.DeleteKeys) == [actions.DeleteKeys([1, 3])]
     core.tick(NOW + 130_000)
     assert taken(core, actions.DeleteKeys) == []
 
@@ -345,6 +349,17 @@ def test_loaded_keys_claim_slots_that_nobody_owns() -> None:
     core.claim_loaded_slots([5, 100, 101, 300])
     assert core.state.owners[300] is core.state.myself
     assert taken(core, actions.DeleteKeys) == [actions.DeleteKeys([100])]
+
+
+def test_keys_that_were_left_behind_open_their_slot_at_the_start() -> None:
+    core = make()
+    core.local.count_keys = {7: 2}.get  # type: ignore[assignment]
+    for slot in (7, 8):
+        core.state.migrating[slot] = core.state.owners[100]
+        core.state.assign(1 << slot, core.state.owners[100])
+    core.claim_loaded_slots([7])
+    assert [*core.state.importing] == [7] and [*core.state.migrating] == [8]
+    assert not taken(core, actions.DeleteKeys)
 
 
 def test_a_replica_follows_from_the_start() -> None:

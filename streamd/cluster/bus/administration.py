@@ -130,7 +130,7 @@ class Administration:
         if not key_count and state.migrating.pop(slot, None) is not None:
             state.slots_changed()
         state.assign(1 << slot, node)
-        if was_mine and not myself.slots and state.options.allow_replica_migration:
+        if was_mine and not myself.slots and not state.importing and state.options.allow_replica_migration:
             self._outbox.log(f"Configuration change detected. Reconfiguring myself as a replica of {node.id.decode()}")
             self._role.follow(node)
         if node is myself and slot in state.importing:
@@ -155,8 +155,8 @@ class Administration:
         for slot in slots_of(free):
             self._outbox.log(f"I have keys for unassigned slot {slot}. Taking responsibility for it.")
         state.assign(free, myself)
+        self._claims.leave_behind(strange)
         foreign = strange & ~free & ~from_slots(state.importing)
-        foreign ^= self._claims.leave_behind(foreign)
         for slot in slots_of(foreign):
             self._outbox.log(
                 f"I have keys for slot {slot}, but the slot is assigned to another node. Deleting keys in the slot."

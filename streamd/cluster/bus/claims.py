@@ -16,10 +16,9 @@ from .slots import from_slots, slots_of, to_bytes
 
 __all__ = ["Claims"]
 
-_LEFT_BEHIND_MS = 60_000
-"""How long keys stay of a slot whose target has claimed it while it was being moved, where Redis deletes them at once: `redis-cli --cluster
-fix` makes the target the owner first if that has more of the keys, and then moves the others."""
-
+_LOST_KEPT_MS = 60_000
+"""How long keys of lost slots stay, hidden, where Redis deletes them at once: `redis-cli --cluster fix` makes the node with most keys of a slot
+its owner, and only then sets the slot importing at the others that have some."""
 
 class Claims:
     """See the head of the module."""
@@ -29,8 +28,8 @@ class Claims:
         self._outbox = outbox
         self._gossiping = gossiping
         self._role = role
-        self._left_behind = 0  # slots that their target has claimed before all keys had moved
-        self._left_ms = 0  # when it last did
+        self._lost = 0  # slots whose keys are to be deleted
+        self._lost_ms = 0  # when the last one was lost
 
     # --- Roles -----------------------------------------------------------------------------------------------------------
 
@@ -100,8 +99,9 @@ class Claims:
         if state.importing and taken:  # an operator decides about these, as long as somebody claims them
             taken &= ~(from_slots(state.importing) & state.assigned & ~state.unclaimed)
         state.assign(taken, sender)
+        left = self.leave_behind(mine_before & taken)
         lost = ours_before & taken
-        if lost and ours is not None and not ours.slots and self._may_follow(claimed, lost):
+        if lost and ours is not None and not ours.slots and self._may_follow(sender, claimed, lost):
             self._outbox.log(
                 f"Configuration change detected. Reconfiguring myself as a replica of {sender.id.decode()} "
                 f"({sender.human_name})"
@@ -109,30 +109,43 @@ class Claims:
             self._role.follow(sender)
             return
         self._follow_grandparent()
-        lost = mine_before & taken
-        if deleted := lost ^ self.leave_behind(lost):
-            self._outbox.do(DeleteKeys(slots_of(deleted)))
-
-    def leave_behind(self, lost: int) -> int:
-        """Of slots that others own, those that are being moved to their owner: keys are kept, to be deleted later."""
-        left = lost & from_slots(slot for slot, target in self._state.migrating.items() if target.slots >> slot & 1)
-        if left:
-            self._left_behind |= left
-            self._left_ms = self._state.now_ms
-        return left
+        if lost := mine_before & taken & ~left:
+            self._lost |= lost
+            self._lost_ms = state.now_ms
 
     def tick(self) -> None:
-        """Delete keys that were left behind, of slots that have not come back."""
+        """Delete the keys of lost slots that have not come back, and are not importing."""
         state, myself = self._state, self._state.myself
-        if not self._left_behind or state.now_ms - self._left_ms < _LEFT_BEHIND_MS:
+        if not self._lost or state.now_ms - self._lost_ms < _LOST_KEPT_MS:
             return
-        slots, self._left_behind = self._left_behind, 0
-        slots ^= slots & (myself.slots | from_slots(state.importing))
+        slots, self._lost = self._lost & ~(myself.slots | from_slots(state.importing)), 0
         if slots and myself.is_primary:
             self._outbox.do(DeleteKeys(slots_of(slots)))
 
-    def _may_follow(self, claimed: int, lost: int) -> bool:
+    def leave_behind(self, lost: int) -> int:
+        """Keep the keys of slots whose target has claimed them before all had moved; returns these slots, which are importing now.
+
+        Redis deletes the keys. `redis-cli --cluster fix` makes the target the owner first if that has more of the keys, and then moves the
+        others; it also finds them later, as the slot is open.
+        """
+        state, left = self._state, 0
+        for slot in slots_of(lost & from_slots(state.migrating)):
+            owner = state.migrating[slot]
+            if state.owners[slot] is owner and state.local.count_keys(slot):
+                self._outbox.log(
+                    f"I have keys for slot {slot}, which node {owner.id.decode()} ({owner.human_name}) has claimed while it was "
+                    "being moved. Setting it to importing state."
+                )
+                del state.migrating[slot]
+                state.importing[slot] = owner
+                state.slots_changed()
+                left |= 1 << slot
+        return left
+
+    def _may_follow(self, sender: Node, claimed: int, lost: int) -> bool:
         """Whether a node of a shard without slots follows the node that took the last ones: without them it serves nobody."""
+        if self._state.importing and sender.shard_id != self._state.myself.shard_id:
+            return False  # it has keys that the other one has not
         return self._state.options.allow_replica_migration or claimed.bit_count() == lost.bit_count()
 
     def _defended(self, epoch: int, slots: int) -> int:

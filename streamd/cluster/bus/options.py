@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 __all__ = ["Local", "Options"]
@@ -36,4 +37,5 @@ class Local:
     is_link_up: bool = False  # replica: the link to the primary is established
     silence_ms: int = 0  # replica: since the primary last sent something, or since the link broke if it is down
     key_count: int = 0  # keys held here
+    count_keys: Callable[[int], int] = lambda slot: 0  # those of a slot
     is_durable: bool = True  # writes are on a disk before they are answered: then the owners of slots must be, too

@@ -419,9 +419,11 @@ class SlotMigrations(Capability):
             self._cancel(task, SLOTS_CHANGED)
 
     def _slots_to_delete(self, slots: Iterable[int]) -> list[int]:
-        """Of slots that this node has lost, those whose keys are not being deleted yet."""
-        trimmed = set(self.trimming.slots)
-        return [slot for slot in slots if slot not in trimmed]
+        """Of slots that this node has lost, those whose keys are neither being deleted yet nor arriving again."""
+        busy = set(self.trimming.slots)
+        if self._current is not None and self._current.is_import:
+            busy.update(self._current.slots())
+        return [slot for slot in slots if slot not in busy]
 
     def _trim(self, task: Task) -> None:
         """Delete the keys of a task's slots: on replicas and in files by one command, here bit by bit."""
