@@ -211,9 +211,10 @@ class Server(Host):
 
     def _run_steps(self, *, is_second: bool) -> None:
         now_ms = self.dispatcher.unix_ms()
+        shutdown = self.get(Shutdown)
         for step in self.cron_steps:
             step(now_ms)
-            if self._stopped.is_set():  # by this step
+            if shutdown.is_done:  # by this step
                 return
         if is_second:
             for step in self.second_steps:

@@ -200,7 +200,9 @@ def test_keys_that_were_left_behind_are_hidden(cluster: Nodes) -> None:
     assert not any(reply.value == b"{h}1" for reply in target.call("SCAN", "0", "COUNT", "1000").value[1].value)
 
 
-@pytest.mark.parametrize(("moved", "event"), [(0, "nothing"), (2, "nothing"), (3, "nothing"), (2, "kill"), (3, "kill"), (2, "fail-over")])
+@pytest.mark.parametrize(
+    ("moved", "event"), [(0, "nothing"), (2, "nothing"), (3, "nothing"), (2, "kill"), (3, "kill"), (2, "fail-over")]
+)
 def test_fix_finds_keys_that_were_left_at_the_source(new_node: NewNode, moved: int, event: str) -> None:
     """The target claims the slot before the keys have moved, and whoever moved them has gone when the source hears of that."""
     replicas = ("streamd",) * 3 if event == "fail-over" else ()
@@ -222,8 +224,12 @@ def test_fix_finds_keys_that_were_left_at_the_source(new_node: NewNode, moved: i
     elif event == "fail-over":
         source = nodes[3 + nodes.index(source)]
         source.must("CLUSTER", "FAILOVER")
-        wait_until(lambda: [role(each) for each in (move.source, source)] == [b"slave", b"master"], "the replica has taken over")
-        source.must("CLUSTER", "SETSLOT", move.slot, "IMPORTING", nodes.id_of(target))  # no replica knows which slots are open
+        wait_until(
+            lambda: [role(each) for each in (move.source, source)] == [b"slave", b"master"],
+            "the replica has taken over",
+        )
+        # No replica knows which slots are open.
+        source.must("CLUSTER", "SETSLOT", move.slot, "IMPORTING", nodes.id_of(target))
     wait_until(lambda: all(nodes.state(node) == "ok" for node in nodes), "the cluster is whole")
     cluster_cli("fix", place(target))
     nodes.wait()
@@ -239,7 +245,9 @@ def test_a_source_stays_primary_for_keys_that_were_left_behind(new_node: NewNode
     move = Move(nodes, "r")
     source, target = move.source, move.target
     source.must("XADD", "{r}1", "1-1", "f", "v")
-    first, last = next(map(int, each.split("-")) for name, each in nodes.owners(source).items() if name == nodes.id_of(source))
+    first, last = next(
+        map(int, each.split("-")) for name, each in nodes.owners(source).items() if name == nodes.id_of(source)
+    )
     source.must("CLUSTER", "DELSLOTSRANGE", str(first), str(last))
     source.must("CLUSTER", "ADDSLOTS", move.slot)
     move.begin()

@@ -255,7 +255,8 @@ def test_keys_stay_when_the_target_claims_a_slot_that_is_being_moved() -> None:
     core.set_slot_migrating(2, OTHER)
     taken(core)
     core.claims.update_slots(core.state.nodes[PRIMARY], 6, from_slots([0, 1, 2, 3, *range(100, 200)]))
-    assert [*core.state.migrating] == [0, 2] and [*core.state.importing] == [1]
+    assert [*core.state.migrating] == [0, 2]
+    assert [*core.state.importing] == [1]
 
 
 def test_keys_of_lost_slots_stay_for_a_minute_unless_the_slot_is_imported() -> None:
@@ -358,7 +359,8 @@ def test_keys_that_were_left_behind_open_their_slot_at_the_start() -> None:
         core.state.migrating[slot] = core.state.owners[100]
         core.state.assign(1 << slot, core.state.owners[100])
     core.claim_loaded_slots([7])
-    assert [*core.state.importing] == [7] and [*core.state.migrating] == [8]
+    assert [*core.state.importing] == [7]
+    assert [*core.state.migrating] == [8]
     assert not taken(core, actions.DeleteKeys)
 
 

@@ -20,6 +20,7 @@ _LOST_KEPT_MS = 60_000
 """How long keys of lost slots stay, hidden, where Redis deletes them at once: `redis-cli --cluster fix` makes the node with most keys of a slot
 its owner, and only then sets the slot importing at the others that have some."""
 
+
 class Claims:
     """See the head of the module."""
 
