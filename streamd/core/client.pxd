@@ -164,6 +164,10 @@ cdef class Client:
     cdef str _local_address
 
     cdef int received(self, const char *data, Py_ssize_t size, bytes source) except -1
+    # A thread may collect a long argument, rather than have it received:
+    cdef bint awaits_argument(self, Py_ssize_t size, Py_ssize_t collected, Py_ssize_t more) except -1
+    cdef int received_argument(self, bytes arg) except -1                       # one that it awaits
+    cdef int received_instead(self, const char *data, Py_ssize_t size) except -1    # collected, but not awaited
     cdef Py_ssize_t args_size(self) except -1      # bytes of the arguments of a request that waits, or is incomplete
     cpdef long long output_size(self) except -1    # bytes of replies not yet accepted by the kernel
     cdef int act_for(self, Client caller) except -1

@@ -50,6 +50,8 @@ cdef enum:
 
 cdef dict NOTHING = {}
 
+cdef const char *LINE_END = b"\r\n"
+
 cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
 
 
@@ -173,6 +175,36 @@ cdef inline int follow_push(Client client) except -1:
     return 0
 
 
+cdef inline void count_input(Client client, Py_ssize_t size) noexcept:
+    """Bytes have been received."""
+    cdef ClientHost host = client.host
+    client.total_net_in += size
+    host.net_input_bytes += size
+    host.total_reads += 1
+    client.read_events += 1
+    host.look_at_clocks()
+    client.last_interaction_us = host.ended_us
+
+
+cdef inline void count_waiting(Client client) noexcept:
+    client.host.peak_input = max(client.host.peak_input, client.parser.unread())
+
+
+cdef inline int process_input(Client client, const char *data, Py_ssize_t size, bytes source) except -1:
+    """As `Client.received`, for bytes that have been counted."""
+    if source is None:
+        client.parser.feed_in_place(data, size)
+    else:
+        client.parser.feed(source)
+    count_waiting(client)
+    try:
+        client.host.process(client)
+    finally:
+        if source is None:
+            client.parser.leave()
+    return 0
+
+
 cdef class Client:
     """A connection. Created by the server's listeners; leaves `ClientHost.clients` when the connection is lost."""
 
@@ -213,27 +245,29 @@ cdef class Client:
 
     cdef int received(self, const char *data, Py_ssize_t size, bytes source) except -1:
         """Run the requests in received bytes, those of the object `source`; None: their memory is reused afterwards."""
-        cdef ClientHost host = self.host
-        cdef Py_ssize_t waiting
-        self.total_net_in += size
-        host.net_input_bytes += size
-        host.total_reads += 1
-        self.read_events += 1
-        host.look_at_clocks()
-        self.last_interaction_us = host.ended_us
-        if source is None:
-            self.parser.feed_in_place(data, size)
-        else:
-            self.parser.feed(source)
-        waiting = self.parser.size - self.parser.pos + self.parser.partial_size
-        if waiting > host.peak_input:
-            host.peak_input = waiting
-        try:
-            host.process(self)
-        finally:
-            if source is None:
-                self.parser.leave()
-        return 0
+        count_input(self, size)
+        return process_input(self, data, size, source)
+
+    cdef bint awaits_argument(self, Py_ssize_t size, Py_ssize_t collected, Py_ssize_t more) except -1:
+        """A thread has collected so much of an argument of `size` bytes, `more` of it since the last time.
+
+        False: the client needs these bytes, and those that follow, as input. It does not know yet what they are.
+        """
+        count_input(self, more)
+        if not self.parser.awaits(size, collected):
+            return False
+        if collected < size:
+            count_waiting(self)
+            self.host.process(self)     # for the limit
+        return True
+
+    cdef int received_argument(self, bytes arg) except -1:
+        self.parser.adopt(arg)
+        return process_input(self, LINE_END, 2, None)
+
+    cdef int received_instead(self, const char *data, Py_ssize_t size) except -1:
+        self.parser.away = 0
+        return process_input(self, data, size, None)
 
     def eof_received(self):
         """The peer will send no more. Its earlier requests get their replies, then the connection is closed.

@@ -33,10 +33,13 @@ cdef class RequestParser:
     cdef Py_ssize_t bulk_len                # announced length of the argument being read; -1: its header is next
     cdef PyObject *partial                  # a long, partly received argument: a bytes object; owned, or NULL
     cdef Py_ssize_t partial_size            # bytes of it received so far
+    cdef Py_ssize_t away                    # bytes of the argument being read that are collected elsewhere
 
     cpdef int feed(self, bytes data) except -1
     cdef int feed_in_place(self, const char *p, Py_ssize_t n) except -1     # until `leave`, p must stay as it is
     cdef int leave(self) except -1          # the memory of feed_in_place is needed for something else
+    cdef bint awaits(self, Py_ssize_t n, Py_ssize_t received) noexcept      # an argument that is collected elsewhere
+    cdef void adopt(self, bytes arg) noexcept       # it is complete, but for its line end
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
     cpdef bytes drain(self)                 # the input that did not become a request; the parser is empty again
     cdef Py_ssize_t memory(self) noexcept   # bytes held, roughly

@@ -17,7 +17,8 @@ without this reply and without unsent replies (a web browser was tricked into ta
 The bytes are parsed in place, in the object that was fed, or in memory that is lent from `feed_in_place` to `leave`;
 only an unfinished rest is copied, to the parser's own buffer. Arguments are finished one by one and kept between
 calls, so no byte is read again when more arrive. A long, incomplete argument is collected in its own final object
-(`partial`), which grows with the bytes actually received. So time is linear in the bytes fed, however they are split,
+(`partial`), which grows with the bytes actually received; or a thread collects it, and hands it over (`awaits`,
+`adopt`). So time is linear in the bytes fed, however they are split,
 and memory is bounded by about twice the bytes received: announced sizes reserve nothing. A limit on the query buffer
 must check `buffered` and `pending_args_size`. An idle parser, which has no unfinished request, holds no memory.
 
@@ -233,6 +234,23 @@ cdef class RequestParser:
             return self.keep()
         return 0
 
+    cdef bint awaits(self, Py_ssize_t n, Py_ssize_t received) noexcept:
+        """Whether what comes next is a long argument of n bytes, of which nothing has been fed.
+
+        If so, `received` bytes of it are collected elsewhere, and count as unread input.
+        """
+        if self.bulk_len != n or n < LONG_BULK or self.input is not NULL or self.partial is not NULL:
+            return False
+        self.away = received
+        return True
+
+    cdef void adopt(self, bytes arg) noexcept:
+        """Take an argument that it awaits; its line end is fed next."""
+        Py_INCREF(arg)
+        self.partial = <PyObject *>arg
+        self.partial_size = self.bulk_len
+        self.away = 0
+
     cdef int append(self, const char *p, Py_ssize_t n) except -1:
         """Append n bytes to the unread ones, in the buffer."""
         cdef Py_ssize_t unread = self.size - self.pos
@@ -268,7 +286,7 @@ cdef class RequestParser:
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t room = max(2 * unread, <Py_ssize_t>MIN_BUFFER)
         cdef char *block
-        self.count(self.args_size + (0 if self.partial is NULL else bytes_size(self.partial)))
+        self.count(self.args_size + self.away + (0 if self.partial is NULL else bytes_size(self.partial)))
         if unread == 0:
             self.drop_input()
             return 0
@@ -308,7 +326,7 @@ cdef class RequestParser:
         self.drop_input()
         Py_XDECREF(self.partial)
         self.partial = NULL
-        self.partial_size = 0
+        self.partial_size = self.away = 0
         self.args = None
         self.filled = 0
         self.missing = 0
@@ -607,7 +625,7 @@ cdef class RequestParser:
 
     cdef Py_ssize_t memory(self) noexcept:
         """Approximate bytes of memory held, without the parser itself; malloc's overhead is an estimate."""
-        cdef Py_ssize_t held = self.capacity + self.args_size + self.filled * BYTES_OVERHEAD
+        cdef Py_ssize_t held = self.capacity + self.args_size + self.away + self.filled * BYTES_OVERHEAD
         if self.source is not None:
             held += PyBytes_GET_SIZE(self.source)
         if self.partial is not NULL:
@@ -615,7 +633,7 @@ cdef class RequestParser:
         return held
 
     cdef Py_ssize_t unread(self) noexcept:
-        return self.size - self.pos + self.partial_size
+        return self.size - self.pos + self.partial_size + self.away
 
     @property
     def buffered(self):
@@ -654,3 +672,4 @@ cdef class RequestParser:
             assert self.bulk_len >= LONG_BULK and self.partial_size <= bytes_size(self.partial) <= self.bulk_len
         else:
             assert self.partial_size == 0
+        assert not self.away or self.bulk_len >= LONG_BULK

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """A thread that receives and sends for the loop. See io_thread.pyx."""
 
+from libc.stdint cimport int64_t
 from posix.uio cimport iovec
 
 from streamd.shared_bytes cimport SharedBytes
@@ -10,6 +11,8 @@ from streamd.sockets.ring cimport Ring
 cdef enum Inward:
     # Records from a thread to the loop.
     INPUT = 1       # received bytes
+    ARGUMENT        # a Collected, which belongs to the loop from now on: what follows INPUT
+    COLLECTING      # a Collected as far as it is received, without its block
     AT_END          # the peer sends no more
     FAILED          # the connection is broken, the bytes are its errno; 0: everything before CLOSE is sent
     ALL_SENT        # the answer to ASK
@@ -22,6 +25,7 @@ cdef enum Outward:
     SHARED          # a SharedPart to send
     PAUSE           # receive no more
     READ_ON         # receive again
+    HAND_OVER       # ARGUMENT, complete or not: the loop needs its bytes
     ASK             # report when everything before this is sent
     CLOSE           # FAILED, as soon as everything is sent
     ABORT           # GONE; the last one about a line
@@ -41,6 +45,14 @@ cdef enum LineState:
     IS_GONE = 1 << 7        # not in the set of its thread
 
 
+cdef struct Collected:
+    # A long argument, which a thread receives where it stays: into memory for a bytes object.
+    char *block             # owned, or NULL: the head of the object, which the loop fills in, then its bytes
+    size_t size             # bytes of the argument and its line end
+    size_t filled           # of which these are received
+    size_t room             # ... and this many have a place
+
+
 cdef struct Line:
     # A connection on a thread. Allotted and freed by the loop.
     int fd                  # the loop's, which closes it after GONE
@@ -49,6 +61,8 @@ cdef struct Line:
     int owed                # set of 1 << Inward: records that the loop still has to get
     int error               # errno of FAILED
     bint wants_sent         # ASK has come
+    Collected argument
+    int64_t missing         # arguments of the request after this one, if input goes on with them; else 0
     char *rest              # bytes that the kernel did not accept; owned, or NULL
     size_t rest_at          # of which these are sent
     size_t rest_size
@@ -56,6 +70,7 @@ cdef struct Line:
     Line *next              # in the queue of its thread
     long long sent          # atomic: bytes of OUTPUT that are sent, or dropped
     long long has_left      # atomic: LEAVE is done; from then on the line is the loop's
+    size_t counted          # the loop's: bytes of `argument` that it knows of
 
 
 cdef struct SharedPart:
@@ -79,6 +94,7 @@ cdef struct IoThread:
     Ring outward
     int poll_fd             # its epoll set
     int number              # from 1
+    bint collects           # long arguments
     Line *first             # the queue: lines that have something to do now
     Line *last
     bint is_stopping        # STOP has come
@@ -92,6 +108,9 @@ cdef struct IoThread:
 
 cdef bint threads_are_supported() noexcept
 cdef int io_thread_open(IoThread *thread, int number, int wake_loop_fd) noexcept
+cdef bytes finish_argument(Collected *argument)
+cdef const char *bytes_of(Collected *argument) noexcept nogil
+cdef void drop_argument(Collected *argument) noexcept nogil
 cdef int io_thread_start(IoThread *thread) noexcept
 cdef void io_thread_stop(IoThread *thread) noexcept nogil
 cdef void io_thread_close(IoThread *thread) noexcept

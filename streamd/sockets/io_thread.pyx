@@ -9,9 +9,15 @@ It owns the sockets of its lines; docs/architecture.md has the rules. Its set is
 once and costs no further call: HAS_INPUT keeps what the kernel has reported until it is received. A line that has
 something to do and can do it now is in the queue. When the inward ring is full, the queue waits until the loop has made
 room.
+
+Long arguments are received where they stay: into a block that becomes a bytes object. The thread guesses where one
+begins (`find_cut`), and reports what it collects; the loop, whose parser knows, has it handed over as input if the
+guess was wrong.
 """
 
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.errno cimport EAGAIN, EINTR, ECONNRESET, ENOMEM, errno
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 from posix.uio cimport iovec
 
@@ -26,6 +32,9 @@ cdef enum:
     RING_SIZE = 1 << 19         # bytes, each way
     LEAST_INPUT = 1024          # room in the ring with which it is worth to receive
     MOST_INPUT = 32768          # bytes received at a time
+    LEAST_LONG = 32768          # bytes of an argument that is received where it stays; as in the parser
+    FIRST_ROOM = 1 << 20        # bytes of the first block for it
+    MOST_COLLECTED = 1 << 18    # bytes of it received at a time
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_recv "recv"(int fd, void *data, size_t size, int flags)
@@ -34,6 +43,38 @@ cdef extern from "<sys/socket.h>" nogil:
         size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
+
+cdef extern from *:
+    """
+    #include <stddef.h>
+
+    #define OBJECT_HEAD offsetof(PyBytesObject, ob_sval)
+
+    /* Whether the interpreter frees large objects as blocks of PyMem_RawMalloc: unless something watches its memory. */
+    static int streamd_frees_raw(void) {
+    #ifdef Py_GIL_DISABLED
+        return 0;
+    #else
+        PyMemAllocatorEx objects, raw;
+        PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &objects);
+        PyMem_GetAllocator(PYMEM_DOMAIN_RAW, &raw);
+        return objects.ctx == NULL && raw.ctx == NULL;
+    #endif
+    }
+    /* Make such a block, with one byte to spare after `size`, a bytes object. */
+    static PyObject *streamd_to_bytes(char *block, Py_ssize_t size) {
+        PyBytesObject *made = (PyBytesObject *)PyObject_InitVar((PyVarObject *)block, &PyBytes_Type, size);
+    #pragma GCC diagnostic push
+    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+        made->ob_shash = -1;
+    #pragma GCC diagnostic pop
+        made->ob_sval[size] = 0;
+        return (PyObject *)made;
+    }
+    """
+    const size_t OBJECT_HEAD
+    bint streamd_frees_raw() noexcept
+    bytes streamd_to_bytes(char *block, Py_ssize_t size)
 
 cdef extern from *:
     """
@@ -187,6 +228,8 @@ cdef void obey(IoThread *thread) noexcept nogil:
         elif record.kind == READ_ON:
             line.state &= ~IS_PAUSED
             queue(thread, line)
+        elif record.kind == HAND_OVER:
+            hand_over(thread, line)
         elif record.kind == ASK:
             if line.rest is NULL:
                 owe(thread, line, ALL_SENT)
@@ -198,6 +241,7 @@ cdef void obey(IoThread *thread) noexcept nogil:
                 fail(thread, line, 0)
         elif record.kind == ABORT:
             drop_rest(line)
+            drop_argument(&line.argument)
             part(thread, line)
         elif record.kind == LEAVE:
             part(thread, line)
@@ -274,13 +318,19 @@ cdef bint report(IoThread *thread, Line *line) noexcept nogil:
     cdef char *data
     cdef size_t room
     cdef int kind
-    for kind in range(AT_END, GONE + 1):
+    for kind in range(ARGUMENT, GONE + 1):
         if line.owed & (1 << kind):
-            data = ring_room(&thread.inward, sizeof(int), sizeof(int), &room)
+            data = ring_room(&thread.inward, sizeof(Collected), sizeof(Collected), &room)
             if data is NULL:
                 return False
-            memcpy(data, &line.error, sizeof(int))
-            ring_commit(&thread.inward, line, kind, sizeof(int))
+            if kind <= COLLECTING:
+                memcpy(data, &line.argument, sizeof(Collected))
+                ring_commit(&thread.inward, line, kind, sizeof(Collected))
+            else:
+                memcpy(data, &line.error, sizeof(int))
+                ring_commit(&thread.inward, line, kind, sizeof(int))
+            if kind == ARGUMENT:
+                line.argument.block = NULL
             line.owed &= ~(1 << kind)
     return True
 
@@ -293,17 +343,33 @@ cdef void owe(IoThread *thread, Line *line, Inward kind) noexcept nogil:
 
 cdef bint receive(IoThread *thread, Line *line) noexcept nogil:
     """Receive once, if that is possible; False: the ring is full."""
-    cdef size_t room
+    cdef size_t room, cut, length = 0
     cdef char *data
     cdef ssize_t size
     if not can_receive(line):
+        return True
+    if line.argument.block is not NULL:
+        collect(thread, line)
         return True
     data = ring_room(&thread.inward, LEAST_INPUT, MOST_INPUT, &room)
     if data is NULL:
         return False
     size = c_recv(line.fd, data, room, 0)
     if size > 0:
-        ring_commit(&thread.inward, line, INPUT, <size_t>size)
+        cut = find_cut(line, data, <size_t>size, &length) if thread.collects else 0
+        if cut and begin_argument(&line.argument, data + cut, <size_t>size - cut, length):
+            ring_commit(&thread.inward, line, INPUT, cut)
+            line.owed |= 1 << COLLECTING
+            report(thread, line)
+        else:
+            ring_commit(&thread.inward, line, INPUT, <size_t>size)
+    follow_receiving(thread, line, size, room)
+    return True
+
+
+cdef void follow_receiving(IoThread *thread, Line *line, ssize_t size, size_t room) noexcept nogil:
+    """The kernel has been asked for `room` bytes, with this result."""
+    if size > 0:
         streamd_store(&thread.reads, thread.reads + 1)
         if <size_t>size < room and not line.state & PEER_ENDED:
             line.state &= ~HAS_INPUT
@@ -315,7 +381,110 @@ cdef bint receive(IoThread *thread, Line *line) noexcept nogil:
     elif errno != EINTR:
         fail(thread, line, errno)
     queue(thread, line)
+
+
+cdef size_t find_cut(Line *line, const char *data, size_t size, size_t *length) noexcept nogil:
+    """Where in input the bytes of a long argument begin that is not complete, and their number; 0: nowhere."""
+    cdef const char *end = data + size
+    cdef const char *p = end - 1
+    cdef int64_t missing = line.missing, number
+    line.missing = 0
+    if p[0] == c'\n':            # what ends with a line is complete, unless that is the head of an argument
+        p -= 2
+        while p > data and c'0' <= p[0] <= c'9':
+            p -= 1
+        if p < data or p[0] != c'$':
+            return 0
+    p = data
+    while p < end:
+        if p[0] != (c'$' if missing else c'*'):
+            return 0
+        number = 0
+        p += 1
+        while p < end and c'0' <= p[0] <= c'9' and number < 100000000:
+            number = 10 * number + (p[0] - c'0')
+            p += 1
+        if end - p < 2 or p[0] != c'\r':
+            return 0
+        p += 2
+        if not missing:
+            missing = number
+            if not missing:
+                return 0
+        elif end - p >= number + 2:
+            p += number + 2
+            missing -= 1
+        elif number >= LEAST_LONG:
+            line.missing = missing - 1
+            length[0] = <size_t>number
+            return <size_t>(p - data)
+        else:
+            return 0
+    return 0
+
+
+# --- Long arguments --------------------------------------------------------------------------------------------------
+
+cdef bint begin_argument(Collected *argument, const char *data, size_t size, size_t length) noexcept nogil:
+    """Collect an argument of `length` bytes, of which these are the first; False: no memory."""
+    argument.size = length + 2
+    argument.filled = size
+    argument.room = min(argument.size, <size_t>FIRST_ROOM)
+    argument.block = <char *>PyMem_RawMalloc(OBJECT_HEAD + argument.room)
+    if argument.block is NULL:
+        return False
+    memcpy(argument.block + OBJECT_HEAD, data, size)
     return True
+
+
+cdef void collect(IoThread *thread, Line *line) noexcept nogil:
+    """Receive more of an argument."""
+    cdef Collected *argument = &line.argument
+    cdef size_t room
+    cdef ssize_t size
+    cdef char *block
+    if argument.filled == argument.room:
+        room = min(argument.size, 2 * argument.room)
+        block = <char *>PyMem_RawRealloc(argument.block, OBJECT_HEAD + room)
+        if block is NULL:
+            hand_over(thread, line)
+            return
+        argument.block = block
+        argument.room = room
+    room = min(argument.room - argument.filled, <size_t>MOST_COLLECTED)
+    size = c_recv(line.fd, argument.block + OBJECT_HEAD + argument.filled, room, 0)
+    if size > 0:
+        argument.filled += <size_t>size
+        if argument.filled < argument.size:
+            line.owed |= 1 << COLLECTING
+        else:
+            line.owed = (line.owed | 1 << ARGUMENT) & ~(1 << COLLECTING)
+        report(thread, line)
+    follow_receiving(thread, line, size, room)
+
+
+cdef void hand_over(IoThread *thread, Line *line) noexcept nogil:
+    """The loop gets what there is of an argument, and all that follows as input."""
+    if line.argument.block is not NULL:
+        line.missing = 0
+        line.owed &= ~(1 << COLLECTING)
+        owe(thread, line, ARGUMENT)
+
+
+cdef bytes finish_argument(Collected *argument):
+    """A complete argument as an object, which owns the block from now on."""
+    cdef char *block = argument.block
+    argument.block = NULL
+    return streamd_to_bytes(block, <Py_ssize_t>argument.size - 2)
+
+
+cdef const char *bytes_of(Collected *argument) noexcept nogil:
+    return argument.block + OBJECT_HEAD
+
+
+cdef void drop_argument(Collected *argument) noexcept nogil:
+    PyMem_RawFree(argument.block)
+    argument.block = NULL
 
 
 cdef inline void add_part(IoThread *thread, Line *line, char *data, size_t size, SharedBytes *held) noexcept nogil:
@@ -426,11 +595,12 @@ cdef void fail(IoThread *thread, Line *line, int error) noexcept nogil:
 
 
 cdef void part(IoThread *thread, Line *line) noexcept nogil:
-    """Remove a line from the set; nothing but GONE is reported of it from here on."""
+    """Remove a line from the set; nothing but what it has received and GONE is reported of it from here on."""
     if not line.state & IS_GONE:
         line.state |= IS_GONE
         edges_remove(thread.poll_fd, line.fd)
         line.owed = 0
+        hand_over(thread, line)
         owe(thread, line, GONE)
 
 
@@ -452,6 +622,7 @@ cdef int io_thread_open(IoThread *thread, int number, int wake_loop_fd) noexcept
     thread.is_stopping = False
     thread.reads = thread.writes = 0
     thread.part_count = 0
+    thread.collects = streamd_frees_raw()
     thread.poll_fd = edges_open(bell) if bell >= 0 else -1
     if inward is NULL or outward is NULL:
         return -1

@@ -10,6 +10,7 @@ cdef class SocketTransport(Watched):
     cdef object sock
     cdef bytearray unsent       # what the kernel did not take; None: nothing
     cdef bint is_paused         # nothing is to be read
+    cdef bint is_early          # a thread has received what comes first, and the client does not have it yet
     cdef bint is_at_end         # the peer sends no more
     cdef bint is_ending         # it closes once `unsent` is sent
     cdef bint is_lost           # the client has been, or will be, told that the connection is lost

@@ -55,7 +55,7 @@ cdef class SocketTransport(Watched):
             self.send_unsent()
         if self.is_lost:
             return 0
-        if not (self.is_paused or self.is_at_end or self.is_ending):
+        if not (self.is_paused or self.is_early or self.is_at_end or self.is_ending):
             if events & (READABLE | BROKEN):
                 self.receive()
         elif events & BROKEN:
@@ -102,7 +102,7 @@ cdef class SocketTransport(Watched):
 
     cdef int follow_reading(self) except -1:
         """Ask for input, if it is wanted."""
-        if not (self.is_paused or self.is_at_end or self.is_ending):
+        if not (self.is_paused or self.is_early or self.is_at_end or self.is_ending):
             self.watch(max(self.wanted, 0) | READABLE)
         return 0
 

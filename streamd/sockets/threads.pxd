@@ -2,7 +2,7 @@
 """Connections on threads, as the loop sees them. See threads.pyx."""
 
 from streamd.core.client cimport Client, Sender
-from streamd.sockets.io_thread cimport IoThread, Line, Outward
+from streamd.sockets.io_thread cimport Collected, IoThread, Line, Outward
 from streamd.sockets.plain cimport SocketTransport
 from streamd.sockets.poller cimport Crew, Poller, Watched
 from streamd.sockets.ring cimport Record
@@ -45,6 +45,8 @@ cdef class ThreadTransport(Sender):
     cdef long long unsent(self) noexcept
     cdef int wait_until_sent(self) except -1
     cdef int take(self, Record *record) except -1
+    cdef int take_argument(self, Collected *argument, bint is_open) except -1
+    cdef int follow_argument(self, Collected *argument) except -1
     cdef int follow_end(self) except -1
     cdef int end(self, object error) except -1
     cdef int lose(self) except -1

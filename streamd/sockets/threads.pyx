@@ -13,9 +13,10 @@ from streamd.core.client cimport Client
 from streamd.heap cimport calloc, free
 from streamd.shared_bytes cimport SharedBytes, shared_hold
 from streamd.sockets.io_thread cimport (
-    ABORT, ALL_SENT, ASK, AT_END, CLOSE, FAILED, GONE, INPUT, LEAVE, OUTPUT, PAUSE, READ_ON, SHARED, IoThread, Line,
-    Outward, SharedPart, io_thread_add, io_thread_close, io_thread_open, io_thread_start, io_thread_stop, open_bell,
-    post, quiet_bell, threads_are_supported,
+    ABORT, ALL_SENT, ARGUMENT, ASK, AT_END, CLOSE, COLLECTING, FAILED, GONE, HAND_OVER, INPUT, LEAVE, OUTPUT, PAUSE,
+    READ_ON, SHARED, Collected, IoThread, Line, Outward, SharedPart, bytes_of, drop_argument, finish_argument,
+    io_thread_add, io_thread_close, io_thread_open, io_thread_start, io_thread_stop, open_bell, post, quiet_bell,
+    threads_are_supported,
 )
 from streamd.sockets.plain cimport SocketTransport
 from streamd.sockets.poller cimport READABLE, WRITABLE, Crew, Poller, Watched
@@ -227,6 +228,7 @@ cdef class ThreadTransport(Sender):
     cdef void free_line(self) noexcept:
         if self.line is not NULL:
             free(self.line.rest)
+            drop_argument(&self.line.argument)
             free(self.line)
             self.line = NULL
 
@@ -247,19 +249,20 @@ cdef class ThreadTransport(Sender):
     cdef int take(self, Record *record) except -1:
         """Handle a record from the thread."""
         cdef Client client = self.client        # which it may lose meanwhile
+        cdef bint is_open = not (self.is_ending if self.home is None else self.home.is_lost)
         if record.kind == GONE:
             return self.lose()
-        if self.home is not None:
-            if self.home.is_lost:
-                return 0
-            if record.kind == INPUT:
+        if record.kind == INPUT:
+            if is_open:
                 client.received(<const char *>(record + 1), record.size, None)
             return 0
+        if record.kind == ARGUMENT:
+            return self.take_argument(<Collected *>(record + 1), is_open)
         if self.is_lost:
             return 0
-        if record.kind == INPUT:
-            if not self.is_ending:
-                client.received(<const char *>(record + 1), record.size, None)
+        if record.kind == COLLECTING:
+            if is_open:
+                self.follow_argument(<Collected *>(record + 1))
         elif record.kind == ALL_SENT:
             if self.is_full:
                 self.is_full = False
@@ -270,6 +273,29 @@ cdef class ThreadTransport(Sender):
         elif record.kind == FAILED:
             number = (<int *>(record + 1))[0]
             self.end(OSError(number, os.strerror(number)) if number else None)
+        return 0
+
+    cdef int take_argument(self, Collected *argument, bint is_open) except -1:
+        """The thread has collected an argument, or as much of it as there is."""
+        cdef Py_ssize_t more = <Py_ssize_t>(argument.filled - self.line.counted), size = <Py_ssize_t>argument.size - 2
+        self.line.counted = 0
+        try:
+            if not is_open:
+                return 0
+            if self.client.awaits_argument(size, size, more) and argument.filled == argument.size:
+                self.client.received_argument(finish_argument(argument))
+            else:
+                self.client.received_instead(bytes_of(argument), <Py_ssize_t>argument.filled)
+        finally:
+            drop_argument(argument)
+        return 0
+
+    cdef int follow_argument(self, Collected *argument) except -1:
+        """The thread collects an argument."""
+        cdef Py_ssize_t more = <Py_ssize_t>(argument.filled - self.line.counted)
+        self.line.counted = argument.filled
+        if not self.client.awaits_argument(<Py_ssize_t>argument.size - 2, <Py_ssize_t>argument.filled, more):
+            self.tell(HAND_OVER, NULL, 0)
         return 0
 
     cdef int follow_end(self) except -1:
@@ -296,7 +322,8 @@ cdef class ThreadTransport(Sender):
         self.free_line()
         self.client = None
         if self.home is not None:
-            return 0
+            self.home.is_early = False
+            return self.home.follow_reading()
         self.is_lost = self.is_ending = True
         try:
             client.connection_lost(self.error)
@@ -369,6 +396,7 @@ cdef class ThreadTransport(Sender):
         home.is_at_end = self.is_at_end and not self.is_paused      # else its client has not heard of it yet
         self.home = home
         self.is_lost = self.is_ending = True
+        home.is_early = True
         self.client.leave_thread(home)
         if line.rest is not NULL:
             home.unsent = bytearray(line.rest[line.rest_at:line.rest_size])
@@ -378,7 +406,6 @@ cdef class ThreadTransport(Sender):
             self.client.pause_writing()
         elif self.is_full:
             self.client.resume_writing()
-        home.follow_reading()
         return 0
 
     # --- As asyncio.Transport ----------------------------------------------------------------------------------------
