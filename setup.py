@@ -57,7 +57,7 @@ OPTIMIZATION = {
         "keyspace.database", "keyspace.deadlines", "keyspace.hash_slot", "keyspace.key_record", "keyspace.timed_values",
         "keyspace.value_type", "observe.command_statistics", "observe.traffic", "packed_entries",
         "persistence.aof.reader", "persistence.rdb.listpacks", "persistence.rdb.read", "persistence.rdb.value_loader", "pubsub.hub",
-        "pubsub.publish", "replication.apply", "replication.stream", "scripting.host", "scripting.values",
+        "pubsub.publish", "replication.apply", "replication.replication_stream", "scripting.script_host", "scripting.values",
         "scripting.world", "sockets.io_thread", "sockets.plain", "sockets.poller", "sockets.threads",
         "users.permissions", "values.hashes.access", "values.hashes.loading", "values.lists.list_value",
         "values.lists.lrange", "values.lists.moving", "values.lists.node", "values.lists.push_pop",

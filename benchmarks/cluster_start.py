@@ -25,7 +25,7 @@ import click
 
 from benchmarks.servers import describe_machine
 from streamd.embedded import start_cluster
-from streamd.embedded.cluster import free_ports, is_free
+from streamd.embedded.hosted_cluster import free_ports, is_free
 
 STREAMS = 1000
 BUS_OFFSET = 10_000

@@ -41,11 +41,11 @@ from benchmarks.servers import (
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.place import Place
 from streamd.cluster.bus.slots import SLOT_COUNT
+from streamd.clustering.deadline_waits import Patience
 from streamd.clustering.forming import form
-from streamd.clustering.node import Node
+from streamd.clustering.node_connection import Node
 from streamd.clustering.shares import Move
 from streamd.clustering.slot_moves import carry_out
-from streamd.clustering.waiting import Patience
 from streamd.keyspace.hash_slot import slot_of
 
 NODE_TIMEOUT_MS = 2000

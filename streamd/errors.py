@@ -28,7 +28,7 @@ a test compares this list with the tree:
     importing      peers, run
     keyspace       commands: migration
     partitions     partition_error, reading
-    persistence    directory_lock, loading, aof: file, replay, manifest, reader, tail; rdb: read
+    persistence    directory_lock, start_loading, aof: file, replay, aof_manifest, reader, tail; rdb: read
     process        http_guard, listening
     replication    primary_connection
     serve          tls

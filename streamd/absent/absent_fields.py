@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import streamd.absent.settings  # noqa: F401  (declares them)
+import streamd.absent.absent_settings  # noqa: F401  (declares them)
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field

@@ -3,7 +3,7 @@
 
     XADD key [options] [IDMP producer[:number] id] <* | ID> field value ...
 
-A batch is read through views of its columns (views.pyx).
+A batch is read through views of its columns (column_views.pyx).
 
 Always: nothing of a batch is kept after `encode`; the output block is the encoder's, reused and copied out.
 """
@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
-from streamd.arrow.views cimport (
+from streamd.arrow.column_views cimport (
     ArrowArray, ArrowSchema, ListView, View, is_null, list_start, look_at, look_at_list, start_of
 )
 from streamd.heap cimport free, realloc

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterator
 import streamd.values  # noqa: F401  the types that a file may hold
 from streamd.cli.one_line import say
 from streamd.cli.progress_bar import bar
+from streamd.persistence.aof.aof_manifest import Manifest, ManifestError, ManifestFile
 from streamd.persistence.aof.check import Checked, check_file, cut_file, is_manifest
-from streamd.persistence.aof.manifest import Manifest, ManifestError, ManifestFile
 
 __all__ = ["check"]
 

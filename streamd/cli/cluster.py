@@ -17,12 +17,12 @@ from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.stop_signal import StopSignal
 from streamd.client.place import Place
 from streamd.clustering.cluster_error import StopRequestedError
+from streamd.clustering.deadline_waits import Patience
 from streamd.clustering.forming import form, wait_for_agreement
 from streamd.clustering.machine.folder import MachineCluster, MemberStatus
 from streamd.clustering.machine.node_process import MemberProcess
-from streamd.clustering.node import Node
+from streamd.clustering.node_connection import Node
 from streamd.clustering.shares import Move
-from streamd.clustering.waiting import Patience
 
 __all__ = ["group", "parse_settings"]
 

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from streamd.errors import StreamdError
 from streamd.settings.config import CODEC, Config, unknown_text
-from streamd.settings.table import by_name
+from streamd.settings.declarations import by_name
 
 __all__ = ["main", "server_arguments", "settings_of"]
 

@@ -23,7 +23,7 @@ from streamd.client.replies import clock_ms
 from streamd.client.wire import Connection, Reply, Request, dial, log_in, pack_command, reason_of
 
 if TYPE_CHECKING:  # the prompt and health checks start at once, without options
-    from streamd.client.cluster import Topology
+    from streamd.client.cluster_requests import Topology
     from streamd.client.url_options import Address, ConnectionOptions
 
 __all__ = [
@@ -208,7 +208,7 @@ def _greeted(
 
 def _open_node(options: ConnectionOptions) -> Connection:
     """Connect to the primary of a cluster that serves the key of the options, or else to all primaries."""
-    from streamd.client.cluster import RoutedConnection
+    from streamd.client.cluster_requests import RoutedConnection
 
     topology = find_topology(options)
     if options.key is not None:
@@ -233,7 +233,7 @@ def find_topology(options: ConnectionOptions) -> Topology:
     It is never kept: connections are opened seldom, and one that broke, or was answered with MOVED, is opened again because the
     topology has changed.
     """
-    from streamd.client.cluster import Topology
+    from streamd.client.cluster_requests import Topology
 
     failures: list[str] = []
     for node in options.cluster_nodes:

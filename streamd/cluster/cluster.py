@@ -30,7 +30,7 @@ from streamd.cluster.bus.slots import ranges_of
 from streamd.cluster.bus_connections import BusLinks
 from streamd.cluster.channels import end_subscriptions
 from streamd.cluster.handing_over import ask_to_take_over, find_successor
-from streamd.cluster.metrics import node_metrics
+from streamd.cluster.node_metrics import node_metrics
 from streamd.cluster.nodes_file import NodesFile
 from streamd.cluster.routing import Routing
 from streamd.cluster.topology import Topology

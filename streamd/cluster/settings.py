@@ -8,8 +8,8 @@ from ipaddress import ip_address as parse_ip
 from typing import Any
 
 from streamd.integers import INT32_MAX, UINT64_MAX
+from streamd.settings.declarations import boolean, choice, declare, integer, memory, setting, text
 from streamd.settings.kinds import Flags
-from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
 
 __all__: list[str] = []
 

@@ -12,10 +12,10 @@ from itertools import combinations
 
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.clustering.cluster_error import ClusterError
-from streamd.clustering.node import Node
+from streamd.clustering.deadline_waits import Patience
+from streamd.clustering.node_connection import Node
 from streamd.clustering.shares import first_shares, replicas_of
 from streamd.clustering.view import NodeView
-from streamd.clustering.waiting import Patience
 
 __all__ = ["check_counts", "find_disagreement", "form", "frequent_pings", "meet", "wait_for_agreement"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamd.clustering.cluster_error import ClusterError
-from streamd.clustering.node import Node
+from streamd.clustering.deadline_waits import Patience
+from streamd.clustering.node_connection import Node
 from streamd.clustering.shares import Move
-from streamd.clustering.waiting import Patience
 
 __all__ = ["carry_out"]
 

@@ -3,7 +3,7 @@
 /                     the page
 /FILE                 its other files
 /api/session          GET who is logged in; POST log in; DELETE log out
-/api/NAME             as declared: streams.py, server_figures.py, actions.py, follow.py
+/api/NAME             as declared: streams.py, server_figures.py, write_actions.py, follow.py
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from aiohttp import web
 
 from streamd.client.client_errors import ServerError
 from streamd.console import (
-    actions,
     cluster_nodes,
     doctor_findings,
     follow,
@@ -29,6 +28,7 @@ from streamd.console import (
     search,
     server_figures,
     streams,
+    write_actions,
 )
 from streamd.console.asked import ANSWERS, Asked, read_query
 from streamd.console.guard import HEADERS, RefusedError, check
@@ -54,7 +54,17 @@ TYPES: Mapping[str, str] = {
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
-DECLARING = (actions, cluster_nodes, doctor_findings, follow, other_keys, rule_views, search, server_figures, streams)
+DECLARING = (
+    cluster_nodes,
+    doctor_findings,
+    follow,
+    other_keys,
+    rule_views,
+    search,
+    server_figures,
+    streams,
+    write_actions,
+)
 """What they declare is in ANSWERS."""
 
 

@@ -12,7 +12,7 @@ from streamd.console.asked import Asked, answers
 from streamd.console.json_bytes import shown, shown_start
 from streamd.console.streams import allowed
 from streamd.core.slices import Slices
-from streamd.settings.table import by_name
+from streamd.settings.declarations import by_name
 from streamd.watching.look import parse_info
 
 __all__: list[str] = []

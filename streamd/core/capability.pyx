@@ -29,7 +29,7 @@ __all__ = ["Capability"]
 cdef class Capability:
     """The base class of all capabilities; its methods do nothing. Each capability is created once, with the Host.
 
-    info          fields of INFO by section: (core.info.Field, ...); observe/info.py has their order
+    info          fields of INFO by section: (core.info.Field, ...); observe/info_report.py has their order
     refusal_rank  which refusal wins when several capabilities would refuse a request: the smallest rank
     observer_rank  the order in which observers of changed keys are called
     rests         `cron` is not called before `Host.wake`: until something is used that needs it

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from streamd.settings.table import by_name
+from streamd.settings.declarations import by_name
 
 __all__ = ["REDACTED", "redacted"]
 

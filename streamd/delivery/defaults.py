@@ -25,8 +25,8 @@ from streamd.delivery.rules import NO_RULE, NO_STREAM_RULE, GroupRule, StreamRul
 from streamd.engine.glob import Glob
 from streamd.errors import CommandError
 from streamd.keyspace.database import Database
+from streamd.settings.declarations import declare, setting
 from streamd.settings.kinds import Kind, Refused
-from streamd.settings.table import declare, setting
 
 __all__ = ["Defaults", "Line", "defaults_of", "group_rule_in_force", "stream_rule_in_force"]
 

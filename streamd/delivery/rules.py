@@ -8,7 +8,7 @@ A line for the stream, if it has a rule of its own, and one for each group, in w
 they are in files, payloads and on replicas of any kind, and move with their slot; a Redis keeps them and does not act. There is no copy of
 them in the server: who needs a rule looks the string up, which costs nothing while a database has no such key (`Database.reserved`). So it
 does not matter how the string came or went: SET, a file, a primary, RESTORE, RENAME, FLUSHALL. (What follows streams without being asked,
-values/streams/stream_rules.pyx, compares the string with the one that it knows.)
+values/streams/rule_timer.pyx, compares the string with the one that it knows.)
 
 The text between the braces has the slot of the stream (`tag_of`), because `{jobs}` would not for keys that contain `}`. Text that does not
 parse is kept, shown and not obeyed.

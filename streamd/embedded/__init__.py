@@ -22,7 +22,7 @@ Nothing is read from the working directory or written there: the data is in a te
 server, unless `dir` names another.
 """
 
-from streamd.embedded.cluster import EmbeddedCluster, start_cluster
+from streamd.embedded.hosted_cluster import EmbeddedCluster, start_cluster
 from streamd.embedded.running import EmbeddedServer, start
 
 __all__ = ["EmbeddedCluster", "EmbeddedServer", "start", "start_cluster"]

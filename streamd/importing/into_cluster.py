@@ -32,7 +32,7 @@ from streamd.importing.cluster_target import TEMPORARY_CODES, ClusterTarget, Rou
 from streamd.importing.copying import BATCH_BYTES, MAX_BATCH, MAX_PAYLOAD
 from streamd.importing.key_finder import KeyFinder
 from streamd.importing.peers import ImportFailedError, Peer, PeerLostError, source_slots
-from streamd.importing.stream import Command, Stream
+from streamd.importing.replication_reader import Command, Stream
 from streamd.importing.survey import scan
 
 __all__ = ["IntoCluster"]

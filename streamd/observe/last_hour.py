@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.keyspace.value_type import registered_types
-from streamd.observe.info import Info
+from streamd.observe.info_report import Info
 
 __all__ = ["FIGURES", "History", "Series", "add"]
 

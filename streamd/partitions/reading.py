@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamd.partitions.partition_error import PartitionError
+from streamd.partitions.partition_scripts import ACQUIRE, JOIN, LEAVE, RELEASE, RENEW, TAKE, Script
 from streamd.partitions.parts import Parts
-from streamd.partitions.scripts import ACQUIRE, JOIN, LEAVE, RELEASE, RENEW, TAKE, Script
 from streamd.partitions.sharing import share
 
 __all__ = ["Batch", "Call", "Handle", "NoReplyError", "Pause", "Reading", "Steps", "WaitForEntry"]

@@ -26,10 +26,10 @@ from enum import Enum
 
 from streamd.disk import Disk
 from streamd.errors import CommandError, StreamdError
+from streamd.persistence.aof.aof_manifest import ManifestError, ManifestFile
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AppendOnlyFile
-from streamd.persistence.aof.manifest import ManifestError, ManifestFile
 from streamd.persistence.aof.syncer import Syncer
 from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.child import Child, Children, Report

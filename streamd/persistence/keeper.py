@@ -29,11 +29,11 @@ from streamd.persistence.aof.file import AofState
 from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.append_only import AppendOnly
 from streamd.persistence.backup import Backup
+from streamd.persistence.bgsave import Saving
 from streamd.persistence.child import Children
 from streamd.persistence.data_directory import DataDirectory
 from streamd.persistence.directory_lock import DirectoryInUseError
-from streamd.persistence.loading import Loader
-from streamd.persistence.saving import Saving
+from streamd.persistence.start_loading import Loader
 from streamd.persistence.writing import DataWriter
 
 __all__ = ["Persistence", "do_nothing"]

@@ -44,7 +44,7 @@ from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
 from streamd.replication.views import Views
 from streamd.replication.wait_commands import Waiting
-from streamd.settings.table import declare, integer
+from streamd.settings.declarations import declare, integer
 
 __all__ = ["Durability"]
 

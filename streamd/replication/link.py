@@ -32,7 +32,7 @@ from streamd.integers import find_count
 from streamd.keyspace.database import Database
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.keeper import Persistence
-from streamd.persistence.loading import log_damage
+from streamd.persistence.start_loading import log_damage
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.payload import Header, Parser, Spool, pieces_of, read_header
 from streamd.replication.primary_connection import Connection, ConnectionLostError

@@ -19,7 +19,7 @@ from streamd.core.info import Lines
 from streamd.pubsub.hub import Hub
 from streamd.replication.replication import Replication
 from streamd.replication.sentinels import Address, Hello, Sentinels
-from streamd.settings.table import boolean, declare, integer
+from streamd.settings.declarations import boolean, declare, integer
 
 __all__ = ["Replacement"]
 

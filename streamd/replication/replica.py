@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from streamd.core.client import Client
 
 if TYPE_CHECKING:
+    from streamd.replication.replication_stream import Feed
     from streamd.replication.standing import View
-    from streamd.replication.stream import Feed
 
 __all__ = ["Replica", "ReplicaState"]
 

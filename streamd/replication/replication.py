@@ -19,7 +19,7 @@ from streamd.core.host import Host
 from streamd.core.info import Fields
 from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
-from streamd.replication.stream import ReplicationStream, StreamMemory
+from streamd.replication.replication_stream import ReplicationStream, StreamMemory
 
 if TYPE_CHECKING:
     from streamd.replication.replica import Replica

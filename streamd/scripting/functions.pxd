@@ -6,7 +6,7 @@ cimport cython
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
-from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.script_host cimport ScriptHost
 from streamd.scripting.scripts cimport Scripts
 from streamd.scripting.world cimport World
 

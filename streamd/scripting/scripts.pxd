@@ -8,7 +8,7 @@ from streamd.core.client cimport Client
 from streamd.core.context cimport Context
 from streamd.core.dispatch cimport Dispatcher
 from streamd.core.route cimport Route
-from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.script_host cimport ScriptHost
 from streamd.scripting.stage cimport Stage
 from streamd.scripting.world cimport World
 

@@ -17,7 +17,7 @@ from streamd.core.route cimport ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, RUNS_SCRIPT
 from streamd.core.transaction cimport Transaction
 from streamd.digests import sha1_hex
 from streamd.errors import CommandError
-from streamd.scripting.host cimport ALLOW_OOM, ALLOW_STALE, NO_WRITES, UNDECLARED, ScriptHost
+from streamd.scripting.script_host cimport ALLOW_OOM, ALLOW_STALE, NO_WRITES, UNDECLARED, ScriptHost
 from streamd.scripting.shebang import read_first_line
 from streamd.scripting.short_scripts import is_short
 from streamd.scripting.stage cimport Stage

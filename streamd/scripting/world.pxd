@@ -2,7 +2,7 @@
 """A world of Lua. See world.pyx."""
 
 from streamd.protocol.reply cimport ReplyWriter
-from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.script_host cimport ScriptHost
 from streamd.scripting.lua cimport lua_State
 
 

@@ -35,7 +35,7 @@ from streamd.digests import sha1_hex
 from streamd.errors import INTERNAL_ERROR, CommandError
 from streamd.heap cimport free, realloc_aligned
 from streamd.protocol.reply cimport ReplyWriter
-from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.script_host cimport ScriptHost
 from streamd.scripting.json_text cimport open_json
 from streamd.scripting.lua cimport (
     LUA_GCCOLLECT, LUA_GCRESTART, LUA_GCSTOP, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX,

@@ -33,7 +33,7 @@ from streamd.memory.eviction import Eviction
 from streamd.memory.measurement import Measurement
 from streamd.observe.command_statistics import CommandStatistics
 from streamd.observe.hotkeys import HotKeys
-from streamd.observe.info import Info
+from streamd.observe.info_report import Info
 from streamd.observe.latency import LatencyMonitor
 from streamd.observe.metrics.endpoint import Metrics
 from streamd.observe.monitor import Monitors
@@ -64,7 +64,7 @@ from streamd.serve.process import Process
 from streamd.serve.shutdown import Shutdown
 from streamd.serve.tls import make_context
 from streamd.sockets.loop import ServerLoop
-from streamd.tiered.tiered_reads import TieredReads
+from streamd.tiered.archive_folder import TieredReads
 from streamd.users.acl import Acl
 from streamd.values.hashes.hash_limits import HashLimits
 from streamd.values.lists.list_limits import ListLimits
@@ -72,7 +72,7 @@ from streamd.values.sets.set_limits import SetLimits
 from streamd.values.sorted_sets.sorted_set_limits import SortedSetLimits
 from streamd.values.streams.dead_letter_timer import DeadLetters
 from streamd.values.streams.default_streams import DefaultStreams
-from streamd.values.streams.stream_rules import StreamRules
+from streamd.values.streams.rule_timer import StreamRules
 from streamd.values.streams.stream_settings import StreamLimits
 
 if TYPE_CHECKING:

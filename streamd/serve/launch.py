@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamd import REDIS_VERSION, __version__
 from streamd.errors import AclError, StartError
-from streamd.persistence.loading import LoadError
+from streamd.persistence.start_loading import LoadError
 from streamd.process.supervisor import Supervisor
 from streamd.replication.replication import Replication
 from streamd.serve.app import ListenError, Server

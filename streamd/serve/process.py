@@ -19,7 +19,7 @@ from streamd.core.host import Host
 from streamd.core.redaction import redacted
 from streamd.debug import crash
 from streamd.errors import ConfigError
-from streamd.observe.info import Info
+from streamd.observe.info_report import Info
 from streamd.process.log import log_file
 from streamd.replication.replication import Replication
 from streamd.settings.kinds import quote

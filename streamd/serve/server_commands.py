@@ -11,7 +11,7 @@ from streamd.core.help import declare_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, ConfigError, OptionSyntaxError, SettledError, UnknownSettingError, printable
-from streamd.observe.info import Info
+from streamd.observe.info_report import Info
 from streamd.persistence.keeper import LOADING_TEXT, Persistence
 from streamd.protocol.request import forget_words
 from streamd.scripting.scripts import Scripts

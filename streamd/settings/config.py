@@ -1,6 +1,6 @@
 """The configuration: values of all settings, and how they are read, changed, queried and written back.
 
-`Config` holds the values, an attribute each (`config.stream_node_max_bytes`); the rows that describe them are in table.py,
+`Config` holds the values, an attribute each (`config.stream_node_max_bytes`); the rows that describe them are in declarations.py,
 and in the rooms that declare settings and directives of their own, which are imported before. It is made by `Config.from_arguments` (a redis-server command line: file, standard input, `--name value`), by
 `Config.for_embedding` (keyword arguments), or with all defaults.
 
@@ -24,8 +24,8 @@ from streamd.disk import replace_file
 from streamd.engine.glob import Glob
 from streamd.errors import ConfigError, SettledError, StreamdError, UnknownSettingError
 from streamd.protocol.inline import split_line
+from streamd.settings.declarations import RETIRED, SETTINGS, Setting, Values, by_name
 from streamd.settings.kinds import Boolean, BufferLimits, Refused, quote
-from streamd.settings.table import RETIRED, SETTINGS, Setting, Values, by_name
 
 __all__ = ["DIRECTIVES", "Config", "ConfigFileError", "UnresolvedError", "as_arguments", "directive", "fatal_text"]
 

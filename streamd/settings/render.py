@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from operator import itemgetter
 
-from streamd.settings.table import GROUPS, Setting
+from streamd.settings.declarations import GROUPS, Setting
 
 __all__ = ["render_conf", "render_markdown"]
 

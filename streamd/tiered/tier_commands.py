@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamd.core.spec import command, oneof, token
 from streamd.errors import OptionSyntaxError
-from streamd.tiered.tiered_reads import TieredReads
+from streamd.tiered.archive_folder import TieredReads
 
 if TYPE_CHECKING:
     from streamd.core.dispatch import ServerContext

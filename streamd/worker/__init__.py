@@ -10,13 +10,13 @@
     rule = Rule(max_deliveries=5, dead_letter="jobs:dead", backoff=1.0, factor=2)
     asyncio.run(run(Worker(client, "jobs", "workers", handle, rule=rule)))
 
-    job       what a handler gets, and how it says that a job is not to be tried again
-    rule      when a job is tried again, and how often: arithmetic alone
-    group     what a worker asks of its consumer group, which is not the same on streamd and on a Redis
-    moving    how a dead letter is moved on a Redis, in one step
-    running   the worker
-    periodic  jobs that are added again and again, once for all workers
-    metrics   a worker's counts for prometheus_client
+    job                 what a handler gets, and how it says that a job is not to be tried again
+    rule                when a job is tried again, and how often: arithmetic alone
+    group_requests      what a worker asks of its consumer group, which is not the same on streamd and on a Redis
+    dead_letter_script  how a dead letter is moved on a Redis, in one step
+    worker              the worker
+    periodic            jobs that are added again and again, once for all workers
+    metrics             a worker's counts for prometheus_client
 
 It needs redis-py, of which the caller passes a client for asyncio, and works with streamd and with any Redis of release 7 or newer.
 """

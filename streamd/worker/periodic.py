@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from streamd.delivery.client.values import Seconds
+from streamd.delivery.client.rule_values import Seconds
 
 __all__ = ["NextTime", "Periodic"]
 

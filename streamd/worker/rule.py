@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from streamd.delivery.client.values import Seconds, Text, milliseconds
+from streamd.delivery.client.rule_values import Seconds, Text, milliseconds
 
 __all__ = ["Rule"]
 

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
 
-from streamd.delivery.client.values import Seconds, milliseconds
+from streamd.delivery.client.rule_values import Seconds, milliseconds
 from streamd.errors import StreamdError
 from streamd.partitions.requests import is_temporary
-from streamd.worker.group import Group, Waiting, is_unknown_command
+from streamd.worker.group_requests import Group, Waiting, is_unknown_command
 from streamd.worker.job import Fatal, Job
 from streamd.worker.periodic import NextTime, Periodic
 from streamd.worker.rule import Rule

@@ -813,7 +813,7 @@ def test_the_last_hour_is_known_before_anybody_looks(console: Any) -> None:
 
 def test_the_last_hour_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.observe.last_hour.SAMPLES", 3)
-    monkeypatch.setattr("streamd.values.streams.last_hour.STREAMS", 2)
+    monkeypatch.setattr("streamd.values.streams.stream_samples.STREAMS", 2)
     thread = ThreadHost({"dir": str(tmp_path), "save": ""}, any_port=True)
     try:
         thread.wait()

@@ -152,7 +152,7 @@ def test_neither_the_server_nor_redis_py_is_imported() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=python_environment(), capture_output=True, text=True, check=True
     )
-    inside = ("", ".group_rules", ".stream_rules", ".values")
+    inside = ("", ".group_rules", ".rule_values", ".stream_rules")
     assert done.stdout.split() == [
         "streamd",
         "streamd.delivery",

@@ -15,7 +15,7 @@ from support.servers import eventually, python_environment
 
 import streamd.embedded
 from streamd.clustering.cluster_error import ClusterError
-from streamd.embedded.cluster import EmbeddedCluster
+from streamd.embedded.hosted_cluster import EmbeddedCluster
 from streamd.errors import ConfigError, StreamdError
 
 pytestmark = pytest.mark.long

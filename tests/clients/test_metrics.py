@@ -21,7 +21,7 @@ import streamd.embedded
 from streamd.embedded import EmbeddedCluster
 from streamd.errors import ConfigError
 from streamd.observe.metrics.metric_families import OF_INFO
-from streamd.values.streams.metrics import CONSUMER, GROUP, STREAM
+from streamd.values.streams.stream_metrics import CONSUMER, GROUP, STREAM
 
 pytestmark = pytest.mark.long
 

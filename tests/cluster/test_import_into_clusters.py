@@ -23,7 +23,7 @@ from streamd.importing import run
 from streamd.importing.cluster_target import ClusterTarget
 from streamd.importing.into_cluster import IntoCluster
 from streamd.importing.peers import ImportFailedError, Peer, source_slots
-from streamd.importing.stream import Stream
+from streamd.importing.replication_reader import Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 

@@ -19,7 +19,7 @@ from streamd.settings.config import (
     fatal_text,
     parse_arguments,
 )
-from streamd.settings.table import RETIRED
+from streamd.settings.declarations import RETIRED
 
 
 @pytest.fixture(autouse=True)

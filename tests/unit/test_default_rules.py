@@ -19,7 +19,7 @@ from streamd.delivery.rules import GroupRule, StreamRule, key_of_rules
 from streamd.embedded import EmbeddedServer
 from streamd.errors import ConfigError
 from streamd.settings.config import Config, Reader
-from streamd.settings.table import by_name
+from streamd.settings.declarations import by_name
 
 
 def configured(text: str) -> Config:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.files.aof import FailingDisk
 
-from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestError, ManifestFile, NotSyncedError
+from streamd.persistence.aof.aof_manifest import AofFile, Manifest, ManifestError, ManifestFile, NotSyncedError
 
 BASE = AofFile("a.2.base.rdb", 2, "b")
 FIRST = AofFile("a.2.incr.aof", 2, "i", 17)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from streamd.clients.connections import PROTECTED_ERROR
-from streamd.settings.table import by_name
+from streamd.settings.declarations import by_name
 
 
 def test_the_answer_is_one_error_line_with_the_code_that_clients_know() -> None:

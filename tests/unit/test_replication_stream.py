@@ -11,7 +11,7 @@ from support.commands.hosts import Host
 from streamd.core.client import ClientHost
 from streamd.core.context import Context
 from streamd.core.effects import Effect, Effects
-from streamd.replication.stream import Feed, ReplicationStream
+from streamd.replication.replication_stream import Feed, ReplicationStream
 
 XADD = [b"XADD", b"s", b"1-1", b"f", b"v"]
 

@@ -18,8 +18,8 @@ from streamd.disk import Disk
 from streamd.errors import ConfigError, UnknownSettingError
 from streamd.protocol.inline import split_line
 from streamd.settings.config import Config, Reader
+from streamd.settings.declarations import GROUPS, SETTINGS, Setting, by_name, declare, integer, setting, text
 from streamd.settings.kinds import BufferLimit, Integer, Kind, quote
-from streamd.settings.table import GROUPS, SETTINGS, Setting, by_name, declare, integer, setting, text
 
 ROOT = Path(__file__).parents[2]
 

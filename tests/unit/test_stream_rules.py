@@ -161,7 +161,7 @@ def test_the_server_parses_only_what_has_changed(monkeypatch: pytest.MonkeyPatch
         parsed.append(text)
         return parse_rules(text)
 
-    monkeypatch.setattr("streamd.values.streams.stream_rules.parse_rules", parse)
+    monkeypatch.setattr("streamd.values.streams.rule_timer.parse_rules", parse)
     with streamd.embedded.start(hz=100) as server, server.client() as client:
         client.execute_command("STREAMD.GROUP", "SET", "s", "g", "ISOLATE", 5)
         client.set("bad", "")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.commands.handler import START_MS, make_context, run, set_time
 
 from streamd.delivery.client.group_rules import GROUP_OPTIONS
-from streamd.delivery.client.values import milliseconds, words_for
+from streamd.delivery.client.rule_values import milliseconds, words_for
 from streamd.serve.families import load_all
 from streamd.worker import Rule
 from streamd.worker.periodic import Periodic

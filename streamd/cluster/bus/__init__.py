@@ -13,7 +13,7 @@
     claims       who is primary, who owns which slot; UPDATE
     elections    fail-over: requests, votes, ranks, epochs
     takeover     fail-over on request: CLUSTER FAILOVER, FORCE, TAKEOVER
-    migration    replicas that move to primaries without any
+    replica_migration   replicas that move to primaries without any
     receiving    what each packet does
     links, role  connections; this node becomes a primary or a replica
     administration   the CLUSTER commands that change something

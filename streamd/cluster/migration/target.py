@@ -16,7 +16,7 @@ from typing import Any
 
 from streamd.cluster.bus.nodes import Node
 from streamd.cluster.handing_over import open_connection
-from streamd.cluster.migration.importing import ImportClient
+from streamd.cluster.migration.import_client import ImportClient
 from streamd.cluster.migration.tasks import Task
 from streamd.core.host import Host
 from streamd.errors import CommandError, ProtocolError, StreamdError

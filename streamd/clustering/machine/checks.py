@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streamd.clustering.cluster_error import ClusterError
 from streamd.clustering.machine.record import Record
-from streamd.clustering.node import BUS_OFFSET
+from streamd.clustering.node_connection import BUS_OFFSET
 
 __all__ = ["check_folder", "check_identities", "check_memory", "check_ports", "check_settings", "port_range"]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.clustering.cluster_error import ClusterError
+from streamd.clustering.deadline_waits import Patience
 from streamd.clustering.forming import check_counts, form, frequent_pings, meet, wait_for_agreement
 from streamd.clustering.machine.checks import (
     check_folder,
@@ -28,11 +29,10 @@ from streamd.clustering.machine.checks import (
 )
 from streamd.clustering.machine.node_process import MemberProcess
 from streamd.clustering.machine.record import Member, Record, locked, merge_settings, read_record
-from streamd.clustering.node import Node
+from streamd.clustering.node_connection import Node
 from streamd.clustering.shares import Move, moves_to_balance, moves_to_empty
 from streamd.clustering.slot_moves import carry_out
 from streamd.clustering.view import NodeView
-from streamd.clustering.waiting import Patience
 
 __all__ = ["MachineCluster", "MemberStatus"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from streamd.client.client_errors import ServerError, UnreachableError
 from streamd.client.place import Place
 from streamd.clustering.cluster_error import ClusterError
+from streamd.clustering.deadline_waits import Patience
 from streamd.clustering.machine.record import Member, Record
-from streamd.clustering.node import BUS_OFFSET, Node
-from streamd.clustering.waiting import Patience
+from streamd.clustering.node_connection import BUS_OFFSET, Node
 
 __all__ = ["LOG", "MemberProcess"]
 

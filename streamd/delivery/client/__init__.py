@@ -1,6 +1,6 @@
 """Rules as programs set and read them, with any client of redis-py: for threads or asyncio, of one server or of a cluster.
 
-    values        how Python's values are written in requests and read from replies
+    rule_values   how Python's values are written in requests and read from replies
     group_rules   STREAMD.GROUP, STREAMD.LAG, STREAMD.REDRIVE
     stream_rules  STREAMD.STREAM, STREAMD.COUNT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streamd.delivery.client.values import (
+from streamd.delivery.client.rule_values import (
     DECIMAL,
     NUMBER,
     TEXT,

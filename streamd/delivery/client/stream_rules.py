@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from streamd.delivery.client.values import (
+from streamd.delivery.client.rule_values import (
     FLAG,
     NUMBER,
     TEXT,

@@ -15,7 +15,7 @@ from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.keyspace.database import with_keys
 from streamd.keyspace.value_type import registered_types
-from streamd.observe.info import Info
+from streamd.observe.info_report import Info
 from streamd.observe.metrics.exposition import Exposition, escaped
 from streamd.observe.metrics.metric_families import (
     COMMAND,

@@ -1,6 +1,6 @@
 """AppendOnlyFile: every change is written to a file before it is acknowledged.
 
-    dir/appendonlydir/appendonly.aof.manifest          which files there are (manifest.py)
+    dir/appendonlydir/appendonly.aof.manifest          which files there are (aof_manifest.py)
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
                       appendonly.aof.3.incr.aof        changes since then; the last file is the current one
 
@@ -71,10 +71,10 @@ from enum import Enum
 from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.keyspace.database import Database
+from streamd.persistence.aof.aof_manifest import Manifest, NotSyncedError
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file_set import FileSet
-from streamd.persistence.aof.manifest import Manifest, NotSyncedError
 from streamd.persistence.aof.replay import LoadOptions, LoadRdb
 from streamd.persistence.aof.schedule import RewriteSchedule
 from streamd.persistence.aof.syncer import Syncer

@@ -1,6 +1,6 @@
 """The files of an append-only file: which exist, how new ones are named, and which are deleted when no longer needed.
 
-    dir/appendonlydir/appendonly.aof.manifest          which files there are (manifest.py)
+    dir/appendonlydir/appendonly.aof.manifest          which files there are (aof_manifest.py)
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
                       appendonly.aof.3.incr.aof        changes since then; the last file is the current one
 
@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from streamd.disk import Disk
 from streamd.keyspace.database import Database
+from streamd.persistence.aof.aof_manifest import AofFile, Manifest, ManifestFile, NotSyncedError
 from streamd.persistence.aof.aof_options import AofOptions
-from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestFile, NotSyncedError
 from streamd.persistence.aof.replay import AofLoadError, LoadOptions, LoadRdb, load_files
 from streamd.persistence.aof.syncer import Syncer
 

@@ -38,7 +38,7 @@ from streamd.disk import Disk, new_file
 from streamd.errors import CommandError, CorruptFileError, StreamdError, UnknownCommandError, one_line
 from streamd.keyspace.database import Database
 from streamd.keyspace.value_type import registered_types
-from streamd.persistence.aof.manifest import AofFile
+from streamd.persistence.aof.aof_manifest import AofFile
 from streamd.persistence.aof.reader import AofFault, AofReader
 
 __all__ = [

@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from streamd.disk import Disk
 from streamd.errors import StreamdError
+from streamd.persistence.aof.aof_manifest import NotSyncedError
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
-from streamd.persistence.aof.manifest import NotSyncedError
 from streamd.persistence.aof.reader import STATE_PREFIX
 from streamd.persistence.aof.replay import POSITION
 from streamd.persistence.aof.syncer import Syncer

@@ -9,7 +9,7 @@ from streamd.core.capability cimport Capability
 from streamd.core.context cimport Context
 
 from streamd.integers import INT32_MAX, INT32_MIN
-from streamd.settings.table import declare, integer
+from streamd.settings.declarations import declare, integer
 
 __all__ = ["ListLimits"]
 

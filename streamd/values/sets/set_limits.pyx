@@ -5,7 +5,7 @@ cimport cython
 
 from streamd.core.context cimport Context
 
-from streamd.settings.table import declare, integer
+from streamd.settings.declarations import declare, integer
 
 __all__ = ["SetLimits"]
 

@@ -23,7 +23,7 @@ from streamd.values.streams.appending cimport append
 from streamd.values.streams.arguments cimport id_text, note_change, number_text
 from streamd.values.streams.pel cimport PelRecord, delivered_ms, pel_find
 from streamd.values.streams.ruled_group cimport RuledGroup, signal_room
-from streamd.values.streams.stream_rules cimport replace_waiting
+from streamd.values.streams.rule_timer cimport replace_waiting
 from streamd.values.streams.tiered_groups cimport (
     ARCHIVED, UNREAD, ArchivedPending, is_maybe_archived,
 )

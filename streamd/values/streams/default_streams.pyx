@@ -2,7 +2,7 @@
 """DefaultStreams: which streams the rules in the configuration are about, for what follows rules without being asked.
 
 A command looks up the rule of its stream or group (delivery/defaults.py), and needs nothing from here. What acts by
-itself (stream_rules.pyx, dead_letter_timer.pyx) needs the names: those of streams that change are noted at once, and a
+itself (rule_timer.pyx, dead_letter_timer.pyx) needs the names: those of streams that change are noted at once, and a
 walk over all keys, in slices between the commands of clients, finds those that were there before or came with a file.
 Names of streams that are gone stay until the walk after. Without rules in the configuration, this costs nothing.
 """

@@ -2,8 +2,8 @@ from typing import final
 
 from streamd.core.host import Host
 from streamd.keyspace.value_type import ValueType
-from streamd.values.streams.last_hour import StreamHistory
-from streamd.values.streams.metrics import StreamMetrics
+from streamd.values.streams.stream_metrics import StreamMetrics
+from streamd.values.streams.stream_samples import StreamHistory
 
 @final
 class StreamType(ValueType):

@@ -7,7 +7,7 @@ from streamd.keyspace.value_type cimport ValueType
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.persistence.rdb.write cimport RdbWriter
 from streamd.values.streams.loading cimport StreamLoader
-from streamd.values.streams.rewriting cimport rewrite_stream
+from streamd.values.streams.recreation cimport rewrite_stream
 from streamd.values.streams.saving cimport put_stream
 from streamd.values.streams.stream cimport Stream
 
@@ -85,12 +85,12 @@ cdef class StreamType(ValueType):
             consumer.seen_ms, consumer.active_ms = numbers
 
     def metrics(self, host):
-        from streamd.values.streams.metrics import StreamMetrics
+        from streamd.values.streams.stream_metrics import StreamMetrics
 
         return StreamMetrics(host)
 
     def history(self, host):
-        from streamd.values.streams.last_hour import StreamHistory
+        from streamd.values.streams.stream_samples import StreamHistory
 
         return StreamHistory(host)
 

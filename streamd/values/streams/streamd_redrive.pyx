@@ -28,7 +28,7 @@ from streamd.values.streams.group cimport Group
 from streamd.values.streams.pel cimport pel_find
 from streamd.values.streams.ruled_group cimport has_rules
 from streamd.values.streams.stream cimport Stream
-from streamd.values.streams.stream_rules cimport replace_waiting
+from streamd.values.streams.rule_timer cimport replace_waiting
 
 from streamd.core.spec import KeysAfter, KeysAt, command, integer, key, multiple, oneof, optional, string
 from streamd.errors import CommandError, OptionSyntaxError

@@ -24,7 +24,7 @@ from streamd.values.streams.stream cimport (
     ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, StreamNode, TrimRule,
     cursor_next, cursor_seek,
 )
-from streamd.values.streams.stream_rules cimport replace_waiting
+from streamd.values.streams.rule_timer cimport replace_waiting
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
 from streamd.entry_id import parse_id as parse_id_text

@@ -8,7 +8,7 @@ from streamd.core.context cimport Context
 from streamd.core.spec import KeysAt, command, key, multiple, optional, string
 from streamd.keyspace.database cimport Database
 from streamd.keyspace.key_record cimport KeyRecord
-from streamd.settings.table import declare, memory
+from streamd.settings.declarations import declare, memory
 from streamd.values.strings.hyperloglog cimport (
     HLL_DENSE, REGISTERS, HllEncoding, Sketch, add_dense, cache_count, cached_count, check_hll, count_hll,
     count_registers, invalidate_count, merge_hll,

@@ -8,8 +8,8 @@ from streamd.core.dispatch import ServerContext
 from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.core.spec import command, integer
-from streamd.settings.table import declare
-from streamd.settings.table import integer as integer_setting
+from streamd.settings.declarations import declare
+from streamd.settings.declarations import integer as integer_setting
 
 __all__ = ["Toy"]
 

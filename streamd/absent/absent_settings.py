@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamd.integers import INT32_MAX
+from streamd.settings.declarations import boolean, choice, declare, integer, memory, setting, text
 from streamd.settings.kinds import Boolean, Refused, Text
-from streamd.settings.table import boolean, choice, declare, integer, memory, setting, text
 
 __all__: list[str] = []
 

@@ -10,7 +10,7 @@ its own in its own file, with `declare`, when it is imported.
 
 Three sorts of rows: those that this server acts on; `planned` ones, whose value is stored and shown, with a warning, but
 has no effect yet; and `foreign` ones, for features that are not supported, which are accepted so that a redis.conf can be
-read (absent/settings.py).
+read (absent/absent_settings.py).
 
 Names, defaults, bounds and error texts: Redis 8.6, as seen on a running server.
 """

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The replication stream. See stream.pyx."""
+"""The replication stream. See replication_stream.pyx."""
 
 cimport cython
 

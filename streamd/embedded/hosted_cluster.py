@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from streamd.client.place import Place
+from streamd.clustering.deadline_waits import Patience
 from streamd.clustering.forming import check_counts, form, frequent_pings, wait_for_agreement
-from streamd.clustering.node import BUS_OFFSET, Node
-from streamd.clustering.waiting import Patience
+from streamd.clustering.node_connection import BUS_OFFSET, Node
 from streamd.embedded.running import EmbeddedServer
 from streamd.errors import StreamdError
 from streamd.serve.app import ListenError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.settings.table import boolean, declare, integer, memory, text
+from streamd.settings.declarations import boolean, declare, integer, memory, text
 from streamd.tiered.archived_entries import ArchivedEntries
 from streamd.tiered.readers import Readers
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The script that runs, and the server around it. See host.pyx."""
+"""The script that runs, and the server around it. See script_host.pyx."""
 
 from streamd.core.client cimport Client
 from streamd.core.context cimport Frame
@@ -23,7 +23,7 @@ cdef class ScriptHost:
     cdef object users                   # users.acl.Acl
     cdef object eviction                # memory.eviction.Eviction
     cdef object refusals                # replication.refusals.ReplicaRefusals
-    cdef object saving                  # persistence.saving.Saving
+    cdef object saving                  # persistence.bgsave.Saving
     cdef Client actor                   # runs the commands that scripts call: it has no connection
     cdef readonly Client caller         # whose script runs; None: none does
     cdef readonly str kind              # "script" or "function"

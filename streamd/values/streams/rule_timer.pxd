@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What the rules of streams do. See stream_rules.pyx."""
+"""What the rules of streams do. See rule_timer.pyx."""
 
 cimport cython
 from libc.stdint cimport int64_t

@@ -18,17 +18,17 @@ from io import FileIO
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
-from streamd.persistence.aof.manifest import Manifest
+from streamd.persistence.aof.aof_manifest import Manifest
 from streamd.persistence.aof.replay import LoadOptions as AofLoadOptions
 from streamd.persistence.aof.replay import load_files
 from streamd.persistence.append_only import AppendOnly
 from streamd.persistence.backup import Backup
+from streamd.persistence.bgsave import Saving
 from streamd.persistence.data_directory import DataDirectory
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.snapshot import load_file
-from streamd.persistence.saving import Saving
 from streamd.persistence.writing import DataWriter, now_ms, pause_s
 
 __all__ = ["LoadError", "Loader", "Loading"]

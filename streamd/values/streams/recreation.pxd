@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A stream as commands. See rewriting.pyx."""
+"""A stream as commands. See recreation.pyx."""
 
 from streamd.persistence.aof.command_writer cimport CommandWriter
 from streamd.values.streams.stream cimport Stream

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Columns of a record batch, seen through Arrow's C data interface. See views.pyx."""
+"""Columns of a record batch, seen through Arrow's C data interface. See column_views.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
