@@ -9,7 +9,7 @@
 
 Below them: store.py (folders and object stores), object_disk.py (changing what is there), staging_folder.py (where files are
 written first), layout.py (paths), manifest.py and manifest_log.py (what is archived; the protocol between two archivers),
-lock.py and leases.py (on the server), boundary.py (what may be archived and trimmed), parquet.py (files), work.py (what is done under
+lock.py and leases.py (on the server), boundary.py (what may be archived and trimmed), parquet.py (files), commit_recovery.py (what is done under
 the lock: recovering, committing, replacing files), rewriting.py and background_merge.py (new files from old ones), archived_rows.py (files, also while they are replaced), full_history.py
 (archive and server as one; for Spark: spark/source/archived.py).
 

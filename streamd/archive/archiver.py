@@ -16,7 +16,7 @@ For each stream, under its lock, one step after the other; the next run recovers
     published   the open tables name the files
     trimming    the first part of what may be trimmed is trimmed
     trimmed     all of it is
-    merge ...   staged, verified, moving, moved, pending, committed, published: small files have been merged (see work.py;
+    merge ...   staged, verified, moving, moved, pending, committed, published: small files have been merged (see commit_recovery.py;
                 in a service the first two are done by a thread, between rounds: background_merge.py)
     checkpoint pending, checkpointed, pruned   the manifests are summarized (see manifest.py)
     released    the lock is released
@@ -52,6 +52,7 @@ from streamd.archive.boundary import (
     holders,
     trim_limit,
 )
+from streamd.archive.commit_recovery import Hook, StreamWork, held, no_hook
 from streamd.archive.kept_tables import check_libraries, keep
 from streamd.archive.layout import Layout
 from streamd.archive.leases import leased_boundary
@@ -65,12 +66,11 @@ from streamd.archive.origin import settle_identity
 from streamd.archive.parquet import COLUMNS, DatedFile, write_files
 from streamd.archive.places import check_replica, find_places
 from streamd.archive.publishing import OpenTables
+from streamd.archive.run_outcome import RunReport, StreamReport
 from streamd.archive.run_records import note_run
-from streamd.archive.run_report import RunReport, StreamReport
 from streamd.archive.same_stream import OwnStream, check_is_archived_stream
 from streamd.archive.staging_folder import staged
 from streamd.archive.verify import Depth, compare_with_server
-from streamd.archive.work import Hook, StreamWork, held, no_hook
 from streamd.arrow.entry_table import default_table
 from streamd.client.archive_keys import key_beside
 from streamd.client.client_errors import DataLossError, OptionError, ServerError, UnreachableError

@@ -33,6 +33,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamd.archive.archive_errors import IncarnationError, TableError
+from streamd.archive.commit_recovery import Hook, StreamWork, held, no_hook
 from streamd.archive.layout import Layout
 from streamd.archive.live_stream import find_entry_above, find_state
 from streamd.archive.lock import ArchiveLock, used_tokens
@@ -42,7 +43,6 @@ from streamd.archive.object_disk import disk_for
 from streamd.archive.parquet import near, read_rows, without
 from streamd.archive.same_stream import OwnStream, check_is_archived_stream
 from streamd.archive.staging_folder import staged
-from streamd.archive.work import Hook, StreamWork, held, no_hook
 from streamd.client.archive_keys import token_key
 from streamd.client.connection import Connection, connect
 from streamd.client.key_names import stream_key

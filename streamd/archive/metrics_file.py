@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, 
 
 from streamd.archive.layout import Layout
 from streamd.archive.manifest_log import archived_streams
-from streamd.archive.run_report import Round
+from streamd.archive.run_outcome import Round
 from streamd.archive.status import StreamStatus, read_status
 from streamd.client.archive_runs import ArchiveRun
 from streamd.disk import replace_file

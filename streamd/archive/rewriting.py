@@ -1,6 +1,6 @@
 """New files from those of an archive: written to a staging folder and compared with the old ones. Nothing that counts is changed here.
 
-Merges and deletions rewrite files (work.py); a service merges in the background (background_merge.py).
+Merges and deletions rewrite files (commit_recovery.py); a service merges in the background (background_merge.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamd.archive.layout import Layout
 from streamd.archive.origin import archive_label
-from streamd.archive.run_report import StreamReport
+from streamd.archive.run_outcome import StreamReport
 from streamd.client.archive_runs import ArchiveRun, format_runs, parse_runs, runs_key
 from streamd.client.connection import Connection, server_ms
 

@@ -19,7 +19,7 @@ from streamd.archive.background_merge import BackgroundMerges
 from streamd.archive.layout import Layout
 from streamd.archive.object_disk import disk_for
 from streamd.archive.places import find_places
-from streamd.archive.run_report import Round, RunReport
+from streamd.archive.run_outcome import Round, RunReport
 from streamd.client.client_errors import OptionError, UnreachableError
 from streamd.client.connection import connect
 from streamd.client.url_options import ConnectionOptions

@@ -164,7 +164,7 @@ def round_told(after_round: Any) -> Iterator[list[Any]]:
         yield reports
     finally:
         if after_round is not None:
-            from streamd.archive.run_report import Round
+            from streamd.archive.run_outcome import Round
 
             seconds = time.monotonic() - started
             made = [each.to_round(seconds) for each in reports]

@@ -39,7 +39,7 @@ from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.errors import CommandError, StartError, StreamdError
 from streamd.observe.hotkeys import HotKeys
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.process.listening import ListenError, PortListener
 from streamd.pubsub.hub import Hub
 from streamd.replication.following import Following

@@ -31,7 +31,7 @@ from streamd.integers import INT64_MAX
 from streamd.keyspace.commands.expiry import Expiry
 from streamd.keyspace.database import Database
 from streamd.keyspace.value_type import type_of
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.replication.replication import Replication
 from streamd.settings.config import Config
 

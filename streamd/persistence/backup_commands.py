@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamd.core.dispatch import ServerContext
 from streamd.core.help import declare_help
 from streamd.core.spec import command, container
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 
 __all__: list[str] = []
 

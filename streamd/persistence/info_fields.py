@@ -7,7 +7,7 @@ from streamd.core.host import Host
 from streamd.core.info import Field, Fields
 from streamd.persistence.aof.file import OFF
 from streamd.persistence.backup import IN_PROGRESS
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 
 __all__ = ["PersistenceFields"]
 

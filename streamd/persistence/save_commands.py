@@ -8,7 +8,7 @@ from __future__ import annotations
 from streamd.core.dispatch import ServerContext
 from streamd.core.spec import command, optional, token
 from streamd.errors import OptionSyntaxError
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 
 __all__: list[str] = []
 

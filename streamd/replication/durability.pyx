@@ -39,7 +39,7 @@ from streamd.core.info cimport HIDDEN, numbers
 from streamd.core.route cimport FAILED, SEES_DATA, WRITE, Route
 
 from streamd.errors import TOO_FEW_REPLICAS, ConfigError
-from streamd.persistence.keeper import Persistence, do_nothing
+from streamd.persistence.persistence import Persistence, do_nothing
 from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
 from streamd.replication.views import Views

@@ -28,7 +28,7 @@ from streamd.errors import ReplicationError, StreamdError, StreamLostError, prin
 from streamd.integers import find_count
 from streamd.memory.eviction import Eviction
 from streamd.observe.rates import Rate
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.persistence.start_loading import LoadError
 from streamd.process.log import show_role
 from streamd.protocol.request_bytes import encode_request

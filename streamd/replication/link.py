@@ -31,7 +31,7 @@ from streamd.errors import CorruptFileError, ReplicationError, UnsupportedValueE
 from streamd.integers import find_count
 from streamd.keyspace.database import Database
 from streamd.persistence.directory_lock import DirectoryInUseError
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.persistence.start_loading import log_damage
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.payload import Header, Parser, Spool, pieces_of, read_header

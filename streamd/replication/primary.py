@@ -33,7 +33,7 @@ from streamd.core.info import Field, Fields, Lines
 from streamd.core.route import Route
 from streamd.errors import REPLICAS_READ_NO_KEYS, TOO_FEW_REPLICAS
 from streamd.persistence.child import Child, Report
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.persistence.rdb.write import RdbWriter
 from streamd.persistence.writing import now_ms
 from streamd.replication.full_sync import ConnectionsSink, FileFlow, SocketRelay

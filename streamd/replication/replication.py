@@ -18,7 +18,7 @@ from streamd.core.effects import Effect, EffectSink
 from streamd.core.host import Host
 from streamd.core.info import Fields
 from streamd.observe.rates import Rate
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.replication.replication_stream import ReplicationStream, StreamMemory
 
 if TYPE_CHECKING:

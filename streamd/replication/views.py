@@ -12,7 +12,7 @@ from streamd.core.host import Host
 from streamd.core.info import Fields
 from streamd.disk import replace_file
 from streamd.errors import ReplicationError, StreamdError, StreamLostError, one_line, printable
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
 from streamd.replication.standing import NONE, Greeting, Standing, Verdict, View

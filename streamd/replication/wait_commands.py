@@ -7,7 +7,7 @@ from streamd.core.client import Client
 from streamd.core.context import BlockRequest
 from streamd.core.dispatch import ServerContext
 from streamd.core.host import Host
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.replication.replication import Replication
 
 __all__ = ["Waiting"]

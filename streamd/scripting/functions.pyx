@@ -17,7 +17,7 @@ from streamd.core.context cimport Context
 from streamd.core.info cimport numbers
 from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
 from streamd.memory.measurement cimport Measurement
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_libraries
 from streamd.persistence.rdb.write import dump_libraries

@@ -19,7 +19,7 @@ from streamd.core.route cimport (
 )
 from streamd.errors import OUT_OF_MEMORY, TOO_FEW_REPLICAS, CommandError
 from streamd.memory.eviction import Eviction
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.replication.refusals import READ_ONLY_TEXT, STALE_TEXT, ReplicaRefusals
 from streamd.users.acl import Acl
 

@@ -40,8 +40,8 @@ from streamd.observe.monitor import Monitors
 from streamd.observe.slowlog import SlowLog
 from streamd.observe.traffic import Traffic
 from streamd.persistence.info_fields import PersistenceFields
-from streamd.persistence.keeper import Persistence
 from streamd.persistence.payloads import Payloads
+from streamd.persistence.persistence import Persistence
 from streamd.process.listening import ListenError
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub

@@ -12,7 +12,7 @@ from streamd.core.host import Host
 from streamd.core.spec import block, command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, ConfigError, OptionSyntaxError, SettledError, UnknownSettingError, printable
 from streamd.observe.info_report import Info
-from streamd.persistence.keeper import LOADING_TEXT, Persistence
+from streamd.persistence.persistence import LOADING_TEXT, Persistence
 from streamd.protocol.request import forget_words
 from streamd.scripting.scripts import Scripts
 from streamd.serve.shutdown import Shutdown

@@ -21,7 +21,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Lines
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.process.log import interject
 from streamd.replication.failover import Failover
 from streamd.replication.replica import Replica

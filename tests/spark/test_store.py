@@ -286,12 +286,12 @@ def test_a_number_that_another_has_taken_is_not_fenced(store: redis.Redis, sourc
     produced = fill(store, 50)
     archive_once(place, source_options)
     produced += fill(store, 50, start_ms=1_700_100_000_000)
-    from streamd.archive import work
+    from streamd.archive import commit_recovery
 
-    real = work.StreamWork.fence
+    real = commit_recovery.StreamWork.fence
     stalled: list[Any] = []
 
-    def commit_first(self: work.StreamWork) -> None:
+    def commit_first(self: commit_recovery.StreamWork) -> None:
         if stalled:
             manifest, log, disk = stalled.pop()
             log.commit(manifest, log.write_pending(manifest, disk), disk)
@@ -307,7 +307,7 @@ def test_a_number_that_another_has_taken_is_not_fenced(store: redis.Redis, sourc
             archive_once(place, source_options)
     expire_lock(store)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work.StreamWork, "fence", commit_first)
+        patch.setattr(commit_recovery.StreamWork, "fence", commit_first)
         assert archive_once(place, source_options).is_success
     assert not stalled
     assert_whole(place, source_options, produced)

@@ -16,12 +16,12 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 import pyarrow as pa
 
 from streamd.archive.archive_errors import ArchiveError, CorruptArchiveError, LockLostError
+from streamd.archive.commit_recovery import files_to_merge
 from streamd.archive.layout import Layout, date_of, folder_name
 from streamd.archive.manifest import Checkpoint, Excused, FileRecord, Manifest, RowGroup, joined, thinned
 from streamd.archive.manifest_log import ManifestLog, archived_streams
 from streamd.archive.parquet import near, without
 from streamd.archive.verify import checkpoint_faults
-from streamd.archive.work import files_to_merge
 from streamd.client.archive_keys import quote_key, unquote_key
 from streamd.disk import Disk
 

@@ -17,7 +17,7 @@ from streamd.memory.eviction import Eviction
 from streamd.memory.measurement import MemoryReport
 from streamd.observe.info_report import ORDER, Info
 from streamd.observe.traffic import Traffic
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.persistence.start_loading import Loading
 from streamd.replication.replication import Replication
 from streamd.serve.about import About

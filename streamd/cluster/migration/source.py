@@ -25,7 +25,7 @@ from streamd.core.client import Client
 from streamd.core.effects import Effect, EffectSink
 from streamd.core.host import Host
 from streamd.persistence.child import Child, Report
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.persistence.rdb.format import lossless_form
 from streamd.protocol.request_bytes import encode_request
 from streamd.replication.full_sync import ConnectionsSink, SocketRelay

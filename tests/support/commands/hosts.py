@@ -19,7 +19,7 @@ import hiredis
 
 from streamd.core.capability import Capability
 from streamd.core.client import Client
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.persistence import Persistence
 from streamd.serve.app import CAPABILITIES, Server
 from streamd.settings.config import Config
 

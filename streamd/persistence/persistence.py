@@ -1,7 +1,7 @@
 """Persistence: when the data is written to files and read from them, and what clients see meanwhile.
 
-    at the start    existing files are read in steps; commands that need the data are answered with LOADING    loading
-    snapshots       SAVE, BGSAVE, the save points, shutdown                                                  saving
+    at the start    existing files are read in steps; commands that need the data are answered with LOADING    start_loading
+    snapshots       SAVE, BGSAVE, the save points, shutdown                                                  bgsave
     append-only     effects of commands -> AofBuffer -> file, before any reply leaves; the rewrite           append_only
     backups         a copy as of one moment                                                                  backup
     refusals        writes, while the last snapshot or the append-only file could not be written             this module
