@@ -65,7 +65,7 @@ def publish(
     drop: bool,
     as_json: bool,
 ) -> None:
-    """Keep the archive at PATH as an Iceberg or Delta table, too, which each later run and deletion brings up to date."""
+    """Keep the archive at PATH as an Iceberg or Delta table, too. Each later run and deletion brings it up to date."""
     if form == "delta" and (catalog or properties):
         raise click.UsageError("--catalog and --property require Iceberg: a Delta table has no catalog")
     if schema is None and (streams or pattern or prefix or rejects):

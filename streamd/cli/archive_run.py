@@ -87,7 +87,7 @@ def run(
     PATH is created if it does not exist. A run may be killed at any point; the next one cleans up. Exit status: 0 all
     streams are archived, 1 some are not (the report gives the reasons), 2 wrong command line.
 
-    With --every it is a service: it reports what was archived and what failed, tries again in the next round, and ends at SIGTERM, after
+    With --every, run as a service: report what was archived and what failed, and try again in the next round. SIGTERM ends it after
     the current step, with status 0, or with 1 if the server does not answer.
     """
     streams = named + streams

@@ -38,7 +38,7 @@ def schema() -> None:
 def infer(path: str, streams: tuple[str, ...], rows: int, prefix: str, as_json: bool) -> None:
     """Propose a schema for the fields of STREAMS (default: all) in the archive at PATH, from a sample: the value of `publish --schema`.
 
-    The type of a field is the first of bigint, double, boolean, date, timestamp, string and binary that all of its values in the sample fit.
+    The type of a field is the first of these that fits all of its values in the sample: bigint, double, boolean, date, timestamp, string, binary.
     """
     with errors_in_one_line():
         from streamd.archive.infer import infer_columns

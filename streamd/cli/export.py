@@ -35,7 +35,7 @@ __all__ = ["command"]
     help="A folder for one file per stream; for a single stream also a file with the suffix of its format; - for a pipe.",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice([*FORMATS]), help="[default: as FILE's name ends, otherwise parquet]"
+    "--format", "form", type=click.Choice([*FORMATS]), help="[default: by the suffix of FILE, otherwise parquet]"
 )
 @click.option("--replace", "replaces", is_flag=True, help="Replace existing files.  [default: an error]")
 @with_server_options

@@ -48,7 +48,7 @@ PRINT_EVERY_S = 10.0
     "--cacert",
     "ca_file",
     type=click.Path(dir_okay=False),
-    help="Certificates of the authorities that the source's is verified with.",
+    help="Certificates of the authorities that verify the source's certificate.",
 )
 @click.option("--cert", "cert_file", type=click.Path(dir_okay=False), help="Client certificate for the source.")
 @click.option("--key", "key_file", type=click.Path(dir_okay=False), help="Its private key.")

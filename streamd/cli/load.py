@@ -22,7 +22,7 @@ __all__ = ["command"]
 @click.option(
     "--into", metavar="KEY", help="The stream to append to.  [default: as in the column `stream`, or in the export]"
 )
-@click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as the files' names end]")
+@click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: by the suffixes of the files]")
 @click.option(
     "--id-column", metavar="NAME",
     help="Column with the entries' IDs.  [default: id, if its first value looks like 1526919030474-55]",

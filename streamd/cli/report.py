@@ -50,7 +50,7 @@ class ReportRequest:
 @click.command()
 @click.argument("stream")
 @click.option("--out", metavar="FILE", help="File to write to, `-` for standard output.  [default: report.html]")
-@click.option("--format", "form", type=click.Choice(["html", "json"]), help="[default: as the file's name ends]")
+@click.option("--format", "form", type=click.Choice(["html", "json"]), help="[default: by the suffix of the file]")
 @click.option("--since", metavar="WHEN", help="Start: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]")
 @click.option("--until", metavar="WHEN", help="End: an ID (included) or a time (excluded).  [default: the end]")
 @click.option(

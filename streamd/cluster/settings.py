@@ -60,21 +60,21 @@ declare(
         "cluster-node-timeout", 15000, unit="ms", apply="refresh", doc="Time without an answer after which a node counts as failing."
     ),
     text("cluster-announce-ip", check=ip_address, apply="refresh", doc="Address that other nodes and clients are given; empty: detected."),
-    integer("cluster-announce-port", 0, hi=65535, apply="refresh", doc="Port that other nodes and clients are given; 0: the own one."),
+    integer("cluster-announce-port", 0, hi=65535, apply="refresh", doc="Port that other nodes and clients are given; 0: the node's own."),
     integer("cluster-announce-tls-port", 0, hi=65535, apply="refresh", doc="The same with TLS."),
-    integer("cluster-announce-bus-port", 0, hi=65535, apply="refresh", doc="Port of the bus that other nodes are given; 0: the own one."),
+    integer("cluster-announce-bus-port", 0, hi=65535, apply="refresh", doc="Port of the bus that other nodes are given; 0: the node's own."),
     text("cluster-announce-hostname", check=host_name, apply="refresh", doc="Host name that other nodes and clients are given."),
     text("cluster-announce-human-nodename", check=node_name, apply="refresh", doc="Name of the node in logs of all nodes."),
     choice(
         "cluster-preferred-endpoint-type", "ip", ("ip", "hostname", "unknown-endpoint"),
-        doc="What clients are given of a node: its address, its host name, or nothing: then they use the address that they know.",
+        doc="What clients are given of a node: its address, its host name, or nothing. Without either, they use the address that they know.",
     ),
     boolean(
-        "cluster-require-full-coverage", True, apply="refresh", doc="Serve nothing while a slot has no owner, or one that fails."
+        "cluster-require-full-coverage", True, apply="refresh", doc="Serve nothing while a slot has no owner, or its owner has failed."
     ),
     integer(
         "cluster-replica-validity-factor", 10, hi=INT32_MAX, apply="refresh", aliases="cluster-slave-validity-factor",
-        doc="How many node timeouts old the data of a replica may be for it to take over; 0: any age.",
+        doc="Maximum age of a replica's data, in node timeouts, for it to take over; 0: any age.",
     ),
     boolean(
         "cluster-replica-no-failover", False, apply="refresh", aliases="cluster-slave-no-failover",

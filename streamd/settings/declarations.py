@@ -181,7 +181,7 @@ NETWORK = (
     ),
     integer(
         "io-threads", 1, lo=1, hi=128, flags="immutable",
-        doc="Threads for plain connections: beside that of the commands, all others receive requests and send replies.",
+        doc="Threads for plain connections: one runs the commands, all others receive requests and send replies.",
     ),
     integer(
         "tcp-keepalive", 300, hi=INT32_MAX, unit="seconds",

@@ -18,8 +18,8 @@ HEAD = """\
 #   streamd server /path/to/streamd.conf --port 7000 --loglevel verbose
 #
 # One directive per line: name, blanks, value. A `#` starts a comment only at the start of a line. A value with blanks
-# is put in double quotes, in which \\n, \\t, \\", \\\\ and \\x41 mean what they mean in C. Names are the same in upper
-# and lower case. Later directives override earlier ones, and the command line overrides all.
+# is put in double quotes, in which \\n, \\t, \\", \\\\ and \\x41 have the same meaning as in C. Names are the same in
+# upper and lower case. Later directives override earlier ones, and the command line overrides all.
 #
 # A directive that is commented out below is accepted and reported by CONFIG GET, but has no effect yet.
 #
@@ -36,7 +36,7 @@ HEAD = """\
 
 FOREIGN = """\
 # The following are accepted so that a configuration of Redis can be read. They have no effect, because they configure
-# features that are not supported (other data types, the cluster) or the process of Redis itself:
+# features that are not supported (modules, other data types) or the process of Redis itself:
 #
 """
 

@@ -19,14 +19,13 @@ declare(
         "stream-archive-dir",
         flags="protected",
         apply="refresh",
-        doc="Archive, a folder or the URL of an object store, which reads that begin below the first entry in memory reach into;"
-        " empty for none.",
+        doc="Archive (a folder, or the URL of an object store) for reads that begin below the first entry in memory; empty for none.",
     ),
     boolean(
         "stream-archive-groups",
         False,
         apply="refresh",
-        doc="Whether consumer groups read the archive, too: new entries below the first one in memory, and pending ones that are no longer there.",
+        doc="Let consumer groups read the archive, too: new entries below the first one in memory, and pending ones that are no longer there.",
     ),
     integer(
         "stream-archive-readers",
@@ -34,7 +33,7 @@ declare(
         lo=1,
         hi=64,
         apply="refresh",
-        doc="Processes that read the archive at a time, at most.",
+        doc="Maximum number of processes that read the archive at a time.",
     ),
     integer(
         "stream-archive-timeout",
@@ -49,7 +48,7 @@ declare(
         "stream-archive-cache",
         64 * MB,
         apply="refresh",
-        doc="What each of these processes keeps of the row groups that it has read.",
+        doc="Memory for the decoded row groups that each of these processes keeps.",
     ),
     memory(
         "stream-archive-max-reply",
