@@ -20,7 +20,7 @@ declare(
     ),
     memory(
         "hash-max-listpack-value", MAX_BYTES, aliases="hash-max-ziplist-value", apply="refresh",
-        doc="So is a hash with a longer field or value.",
+        doc="A hash with a longer field or value is a hash table, too.",
     ),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ declare(
     integer(
         "list-max-listpack-size", DEFAULT_FILL, lo=INT32_MIN, hi=INT32_MAX, aliases="list-max-ziplist-size",
         apply="refresh",
-        doc="How large a node of a list becomes, and a list before it counts as a quicklist. Negative: bytes, "
+        doc="The largest size of a node, and of a list that is not yet a quicklist. Negative: bytes, "
         "-1 to -5 for 4, 8, 16, 32 and 64 KiB; otherwise elements, up to 8 KiB.",
     ),
     integer(

@@ -20,7 +20,7 @@ declare(
     ),
     memory(
         "zset-max-listpack-value", MAX_BYTES, aliases="zset-max-ziplist-value", apply="refresh",
-        doc="So is a sorted set with a longer member.",
+        doc="A sorted set with a longer member is a tree, too.",
     ),
 )  # fmt: skip
 
