@@ -3,7 +3,7 @@
     python -m benchmarks.threads [--threads 2] [--requests 200000] [--only WORD]
 
 256 connections send XADD over and over, P of them at a time each; 16 send long values; then one publishes messages of 64 bytes and of 10 KiB to 100 and to
-1,000 subscribers, where the figures are per message delivered. The figures are read from /proc/PID/task: the first thread
+1,000 subscribers, and adds entries of 10 KiB to a stream of which as many wait for the next one (XREAD), where the figures are per message delivered. The figures are read from /proc/PID/task: the first thread
 runs the commands, those named io_thd_N receive and send. Linux only.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.load import Requests, make_request, open_connections, run_fan, run_loop
 from benchmarks.pubsub import CHANNEL, PAYLOAD, audience
 from benchmarks.servers import Server, describe_machine, find_servers, start_server
+from benchmarks.waiting import send_each, wait_until_blocked
 
 CONNECTIONS = 256
 LONG = "x" * 10240
@@ -77,6 +78,26 @@ def publish(server: Server, subscribers: int, total: int, payload: str = PAYLOAD
     return found[0]
 
 
+def add_entries(server: Server, readers: int, total: int) -> str:
+    rounds = total // readers
+    waiting = make_request("XREAD", "BLOCK", 0, "STREAMS", "news", "$")
+    sent = Requests([make_request("XADD", "news", "MAXLEN", 10, "*", "message", LONG)])
+    with open_connections(server.port, 1 + readers) as (sender, *listeners):
+        send_each(listeners, [waiting] * readers)
+        wait_until_blocked(server, readers)
+        with measuring_threads(server, rounds * readers) as found:
+            run_fan(
+                sender,
+                listeners,
+                sent,
+                rounds,
+                expected=readers,
+                answers=Requests([waiting]),
+                barrier=make_request("PING"),
+            )
+    return found[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--threads", default="2")
@@ -95,6 +116,8 @@ def main() -> None:
         ("PUBLISH to 1,000", lambda server: publish(server, 1000, 5 * options.requests)),
         ("10 KiB to 100", lambda server: publish(server, 100, options.requests, LONG)),
         ("10 KiB to 1,000", lambda server: publish(server, 1000, options.requests, LONG)),
+        ("XREAD of 100", lambda server: add_entries(server, 100, options.requests // 2)),
+        ("XREAD of 1,000", lambda server: add_entries(server, 1000, options.requests // 2)),
     ]
     for row, measure in rows:
         if options.only not in row:

@@ -71,6 +71,7 @@ cdef class BlockedClients:
     cdef int end(self, Blocked blocked) except -1
     cdef int serve_ready(self, dict ready) except -1
     cdef int serve_key(self, Database db, bytes key) except -1
+    cdef int serve_all(self, list members, object value) except -1
     cdef int serve_line(self, Database db, bytes key, Waiters waiters, object line) except -1
     cdef int serve_passing(self, Database db, bytes key, Queue queue) except -1
     cdef bint serve(self, Blocked blocked) except -1

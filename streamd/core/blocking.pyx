@@ -25,6 +25,7 @@ then is it in the queues of its keys and, when it has a time, in the heap; no em
 """
 
 cimport cython
+from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX
@@ -269,17 +270,31 @@ cdef class BlockedClients:
 
     cdef int serve_key(self, Database db, bytes key) except -1:
         cdef Waiters waiters = db.waiters.get(key)
-        cdef Blocked blocked
+        cdef list members
         if waiters is None:
             return 0
         if waiters.unlined is not None:
             value = db.peek(key)
-            for blocked in waiters.unlined.members():
-                if blocked.request.question.is_met(value, True):
-                    self.serve(blocked)
+            members = waiters.unlined.members()
+            if PyList_GET_SIZE(members) == 1:
+                self.serve_all(members, value)
+            else:
+                self.host.share_replies(True)
+                try:
+                    self.serve_all(members, value)
+                finally:
+                    self.host.share_replies(False)
         if waiters.lines:
             for line in list(waiters.lines):
                 self.serve_line(db, key, waiters, line)
+        return 0
+
+    cdef int serve_all(self, list members, object value) except -1:
+        """Serve those whose question the value of a key meets."""
+        cdef Blocked blocked
+        for blocked in members:
+            if blocked.request.question.is_met(value, True):
+                self.serve(blocked)
         return 0
 
     cdef int serve_line(self, Database db, bytes key, Waiters waiters, object line) except -1:

@@ -88,6 +88,7 @@ cdef class ClientHost:
     cdef int process(self, Client client) except -1
     cdef int run_again(self, Client client) except -1
     cdef int finish_wait(self, Client client, size_t mark) except -1
+    cdef int share_replies(self, bint is_on) except -1
     cdef int events_begin(self) except -1
     cdef int events_end(self) except -1
     cdef int answer_error(self, Client client, Route route, Failure failure, str text) except -1

@@ -125,6 +125,10 @@ cdef class ClientHost:
         """The request that a client waited on has its reply, starting at `mark`."""
         raise NotImplementedError
 
+    cdef int share_replies(self, bint is_on) except -1:
+        """Several clients that wait for one key are run again now: those with the same reply may share it."""
+        raise NotImplementedError
+
     cdef int answer_error(self, Client client, Route route, Failure failure, str text) except -1:
         """Write an error reply and count it. `route`: of the request, or None."""
         raise NotImplementedError

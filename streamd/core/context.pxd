@@ -6,6 +6,7 @@ cimport cython
 from streamd.core.question cimport Question
 from streamd.keyspace.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
+from streamd.shared_bytes cimport SharedBytes
 
 
 @cython.final
@@ -17,6 +18,13 @@ cdef class BlockRequest:
     cdef readonly long long ready_at_ms
     cdef readonly object timeout_reply
     cdef readonly bint can_unblock
+
+
+cdef class SharedReply:
+    # A long reply that several waiting clients get; the handler that has written it adds what it depends on.
+    cdef SharedBytes *bytes
+
+    cdef int hold(self, ReplyWriter reply, size_t mark) except -1   # what was written since `mark`
 
 
 @cython.final
@@ -53,6 +61,10 @@ cdef class Context:
     cdef public object tiers
     cdef public bint has_xnack            # the readers of propagated commands know XNACK (rdb-form)
     cdef public bint has_default_rules    # the configuration has rules for streams or groups
+    # Long replies to clients that wait for the same key:
+    cdef bint is_sharing                  # several are served: each command runs again for one of them
+    cdef SharedReply shared               # the reply to one of those before; None: there is none, or it is short
+    cdef bint takes_shared                # set by the handler: `shared` is the reply; it has written nothing
     cdef Frame frame(self)
     cdef int go_back(self, Frame frame) except -1
     cpdef block_on(self, object request)

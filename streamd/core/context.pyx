@@ -9,8 +9,10 @@ A capability is found by its type: `ctx.get(SlowLog)`.
 cimport cython
 
 from streamd.core.question cimport Question
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.shared_bytes cimport shared_drop, shared_new
 
-__all__ = ["BlockRequest", "Context"]
+__all__ = ["BlockRequest", "Context", "SharedReply"]
 
 
 @cython.final
@@ -39,6 +41,19 @@ cdef class BlockRequest:
         self.ready_at_ms = ready_at_ms
         self.timeout_reply = timeout_reply
         self.can_unblock = can_unblock
+
+
+@cython.no_gc
+cdef class SharedReply:
+    def __dealloc__(self):
+        if self.bytes is not NULL:
+            shared_drop(self.bytes)
+
+    cdef int hold(self, ReplyWriter reply, size_t mark) except -1:
+        self.bytes = shared_new(reply.data + mark, reply.length - mark, NULL, 0)
+        if self.bytes is NULL:
+            raise MemoryError("no memory for a reply")
+        return 0
 
 
 @cython.final

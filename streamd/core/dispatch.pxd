@@ -109,6 +109,7 @@ cdef class Dispatcher(Turn):
     cdef int note_slow(self, Client client, Route route, list args, long long took_us) except -1
     cdef int run_transaction(self, Client client) except -1
     cdef int finish_pushes(self, Client client) except -1
+    cdef int take_shared(self, Client client) except -1
     cdef int call(self, Client client, Route route, list args) except -1
     cpdef int change_state(self, int state, bint is_on) except -1
     cdef bint holds_back(self, Client client, Route route) noexcept

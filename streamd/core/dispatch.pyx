@@ -46,6 +46,7 @@ from streamd.core.route cimport (
 )
 from streamd.core.transaction cimport Transaction, Transactions
 from streamd.keyspace.database cimport Database
+from streamd.shared_bytes cimport SharedBytes
 from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
 
@@ -698,6 +699,8 @@ cdef class Dispatcher(Turn):
         else:
             self.answer_error(client, route, REFUSED, refusal)
         self.executing = None
+        if self.context.takes_shared:
+            self.take_shared(client)
         blocked.spent_us += monotonic_us() - started
         # Served or not, its effects are a unit of their own: it may have created a consumer and keep waiting.
         self.effects.finish_unit()
@@ -710,6 +713,19 @@ cdef class Dispatcher(Turn):
         if self.has_after_reply:
             self.read_observer.unit_done(client)
         return 0
+
+    cdef int share_replies(self, bint is_on) except -1:
+        self.context.is_sharing = is_on
+        self.context.shared = None
+        return 0
+
+    cdef int take_shared(self, Client client) except -1:
+        """The handler has chosen the reply of another waiting client."""
+        cdef SharedBytes *bytes = self.context.shared.bytes
+        self.context.takes_shared = False
+        if self.reply_keeper is None and client.reply_mode == REPLY_ON and client.takes_shared():
+            return client.deliver_shared(bytes)
+        return client.reply.raw_c(bytes.data, bytes.size)
 
     cdef int finish_wait(self, Client client, size_t mark) except -1:
         """A waiting client's request has its reply, starting at `mark`; the client resumes at the end of this turn."""

@@ -25,10 +25,11 @@ from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc
 
 from streamd.core.args cimport is_word, parse_int64, parse_timeout, require_id, require_int64
-from streamd.core.context cimport BlockRequest, Context
+from streamd.core.context cimport BlockRequest, Context, SharedReply
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
 from streamd.keyspace.listener cimport EVENT_KEY_MISS
 from streamd.protocol.reply cimport ReplyWriter
+from streamd.shared_bytes cimport SHARED_LEAST
 from streamd.values.streams.arguments cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,
     propagate_position, reach_consumer, room_for_ids,
@@ -318,8 +319,9 @@ def xread(Context ctx not None, list args not None):
     cdef list archived = None
     cdef Stream stream
     cdef Quota quota
-    cdef size_t opened = 0
+    cdef size_t opened = 0, mark = reply.length
     cdef int64_t served = 0
+    cdef bint may_share = ctx.is_sharing and n == 1
     for i in range(n):
         stream = find_stream(ctx, <bytes>args[options.first_key + i])
         parse_read_id(<bytes>args[options.first_key + n + i], stream, &after[i])
@@ -335,6 +337,7 @@ def xread(Context ctx not None, list args not None):
         stream = <Stream>streams[i]
         count_second_look(ctx, <bytes>args[options.first_key + i], stream)
         if archived is not None and archived[i] is not None:
+            may_share = False
             if has_entries(stream, archived[i], after[i]):
                 if served == 0:
                     opened = open_streams(reply, &quota, n)
@@ -344,21 +347,70 @@ def xread(Context ctx not None, list args not None):
             continue
         if stream is None or stream.length == 0 or id_cmp(stream.last_live_id(), after[i]) <= 0:
             continue
+        id_increment(&after[i])     # below the last live entry, so not the greatest ID
+        if may_share and is_shared(ctx, stream, after[i], options):
+            ctx.takes_shared = True
+            return
         if served == 0:
             opened = open_streams(reply, &quota, n)
         served += 1
         open_stream(reply, <bytes>args[options.first_key + i])
-        id_increment(&after[i])     # below the last live entry, so not the greatest ID
         if options.max_count or options.max_bytes:
             write_within(reply, &quota, stream, after[i], options.count)
         else:
             write_range(reply, stream, after[i], MAX_ID, False, options.count or -1)
     if served:
         close_streams(reply, opened, served)
+        if may_share and ctx.shared is None and not reply.is_cut and reply.length - mark >= SHARED_LEAST:
+            share(ctx, stream, after[0], options, mark)
     elif options.timeout_ms >= 0:
         wait(ctx, args, options, after, -1, True)
     else:
         reply.null_array()
+
+
+@cython.final
+@cython.no_gc
+cdef class SharedRead(SharedReply):
+    """The reply of an XREAD of one stream.
+
+    stream         the stream, which has not changed since
+    length         its entries
+    last_id        the last of them
+    first          the ID from which it was read
+    options, resp  of the request
+    """
+
+    cdef Stream stream
+    cdef uint64_t length
+    cdef StreamID last_id
+    cdef StreamID first
+    cdef ReadOptions options
+    cdef int resp
+
+
+cdef int share(Context ctx, Stream stream, StreamID first, ReadOptions options, size_t mark) except -1:
+    """Let others that wait have the reply that was written since `mark`."""
+    cdef SharedRead shared = SharedRead.__new__(SharedRead)
+    shared.stream, shared.length, shared.last_id = stream, stream.length, stream.last_id
+    shared.first, shared.options, shared.resp = first, options, ctx.reply.resp
+    shared.hold(ctx.reply, mark)
+    ctx.shared = shared
+    return 0
+
+
+cdef bint is_shared(Context ctx, Stream stream, StreamID first, ReadOptions options):
+    """Whether another one has read the same."""
+    cdef SharedRead shared
+    if type(ctx.shared) is not SharedRead:
+        return False
+    shared = <SharedRead>ctx.shared
+    return (
+        shared.stream is stream and shared.length == stream.length and id_cmp(shared.last_id, stream.last_id) == 0
+        and id_cmp(shared.first, first) == 0 and shared.resp == ctx.reply.resp
+        and shared.options.count == options.count and shared.options.max_count == options.max_count
+        and shared.options.max_bytes == options.max_bytes
+    )
 
 
 cdef list archived_parts(Context ctx, list args, ReadOptions options, list streams, const StreamID *after):
