@@ -22,12 +22,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import Cython
-from Cython.Build.Dependencies import create_dependency_tree
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT / "setup"))
+
+from dependencies import sources_of  # noqa: E402
+
 COMPILE_ARGS = ["-g0", "-Wno-unused-function"]
 # Pages of code and of constants are not kept apart: in so many small modules that would be mostly padding.
 LINK_ARGS = ["-Wl,-s", "-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
@@ -123,7 +126,14 @@ class BuildOnce(build_ext):
 
     def read_before(self, todo: list[Extension]) -> None:
         """Read once what each module reads: all declarations, and Python.h with each set of flags."""
-        sys.path.insert(0, str(ROOT / "setup"))
+        compilers = []
+        for number, args in enumerate({tuple(ext.extra_compile_args) for ext in todo} if IS_GCC else ()):
+            header = Path(self.build_temp, f"headers{number}", "python.h").absolute()
+            header.parent.mkdir(parents=True, exist_ok=True)
+            header.write_text('#define PY_SSIZE_T_CLEAN\n#include "Python.h"\n#include "structmember.h"\n')
+            compiler = [*self.compiler.compiler_so, "-I" + sysconfig.get_path("include"), *args]
+            compilers.append(subprocess.Popen([*compiler, "-x", "c-header", header, "-o", f"{header}.gch"]))
+            self.headers[args] = ["-Winvalid-pch", "-include", str(header)]
         try:
             from translation import Translator
 
@@ -132,13 +142,9 @@ class BuildOnce(build_ext):
             )
         except Exception:  # of a compiler with another inside, or for a wrong declaration, which shows again
             self.translator = None
-        for args in {tuple(ext.extra_compile_args) for ext in todo} if IS_GCC else ():
-            header = Path(self.build_temp, f"headers{args[1]}", "python.h").absolute()
-            header.parent.mkdir(parents=True, exist_ok=True)
-            header.write_text('#define PY_SSIZE_T_CLEAN\n#include "Python.h"\n#include "structmember.h"\n')
-            compiler = [*self.compiler.compiler_so, "-I" + sysconfig.get_path("include"), *args]
-            subprocess.run([*compiler, "-x", "c-header", header, "-o", f"{header}.gch"], check=True)
-            self.headers[args] = ["-include", str(header)]
+        statuses = [compiler.wait() for compiler in compilers]
+        if any(statuses):
+            raise CompileError("Python.h could not be compiled; the reason is above")
 
     def kept(self, ext: Extension) -> Path:
         """Where a module is kept."""
@@ -223,7 +229,7 @@ def digest_of(ext: Extension) -> str:
         DIRECTIVES,
         content_of(str(ROOT / "setup" / "translation.py")),
         *map(os.environ.get, names),
-        *sorted(map(content_of, create_dependency_tree().all_dependencies(ext.sources[0]))),
+        *sorted(map(content_of, sources_of(ext.sources[0]))),
     ]
     return f"{sys.implementation.cache_tag}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from Cython.Build.Dependencies import parse_dependencies
 from support.files.fsync_shim import find_compiler
 
 SETUP = Path(__file__).parents[2] / "setup"
@@ -88,3 +90,15 @@ def test_a_module_with_an_error_is_reported_and_others_are_translated(translated
     names, errors = translated("wrong", "user")
     assert names == ["None", "lib/user.c"]
     assert "wrong.pyx:1" in errors
+
+
+def test_no_declaration_that_the_compiler_finds_is_missing_among_the_dependencies(monkeypatch):
+    monkeypatch.syspath_prepend(str(SETUP))
+    dependencies = importlib.import_module("dependencies")
+    missing = {}
+    for path in map(str, sorted(SETUP.parent.glob("streamd/**/*.p[yx][xd]"))):
+        cimports = [name for name in parse_dependencies(path)[0] if name.startswith("streamd")]
+        files = {name.replace(".", "/") + ".pxd" for name in cimports}
+        if lost := {file for file in files if (SETUP.parent / file).exists()} - {*dependencies.imported_by(path)}:
+            missing[path] = lost
+    assert missing == {}
