@@ -54,9 +54,10 @@ OPTIMIZATION = {
         "values.streams.xread", "values.strings.bits", "values.strings.hyperloglog",
     ),
     "-O2": (
-        "arrow.parse", "caching.tracking", "cluster.bus.node_lines", "cluster.bus.slots", "cluster.routing", "core.args", "core.blocking", "core.client_line",
+        "arrow.parse", "caching.tracking", "cluster.bus.node_lines", "cluster.bus.slots", "cluster.migration.importing",
+        "cluster.migration.slot_snapshot", "cluster.routing", "core.args", "core.blocking", "core.client_line",
         "core.context", "core.effects", "core.histogram", "core.info", "core.key_changes", "core.key_plan",
-        "core.route", "core.timeouts", "engine.glob", "engine.listpack_twins", "heap", "keyspace.accesses", "keyspace.commands.statistics",
+        "core.route", "core.timeouts", "engine.glob", "engine.listpack_twins", "heap", "keyspace.accesses", "keyspace.commands.dump", "keyspace.commands.statistics",
         "keyspace.database", "keyspace.deadlines", "keyspace.hash_slot", "keyspace.key_record", "keyspace.timed_values",
         "keyspace.value_type", "observe.command_statistics", "observe.traffic", "packed_entries",
         "persistence.aof.reader", "persistence.rdb.listpacks", "persistence.rdb.read", "persistence.rdb.value_loader", "pubsub.hub",

@@ -1,0 +1,3 @@
+from streamd.core.context import Context
+
+def restore(ctx: Context, args: list[bytes]) -> None: ...
