@@ -43,7 +43,7 @@ class Report:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._next = 0.0
+        self._next = time.monotonic() + REPORT_EVERY_S
 
     def keys(self, count: int) -> None:
         """Report progress; reports are rate-limited, so it may be called as often as convenient."""
