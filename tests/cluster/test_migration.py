@@ -317,6 +317,24 @@ def test_keys_that_do_not_fit_stay_where_they_are(new_node: NewNode) -> None:
     assert target.call("CLUSTER", "COUNTKEYSINSLOT", "0").value == count
 
 
+def test_the_source_hands_over_as_soon_as_the_target_has_the_snapshot(new_node: NewNode) -> None:
+    """Whether the child has ended or not: here it cannot, since nobody reads what it writes."""
+    nodes = start_cluster(new_node, ("streamd", "streamd"), enable_debug_command="yes")
+    source = nodes[0]
+    source.must("DEBUG", "POPULATE", "1", f"{TAG}large", "30000000")
+    with Wire(source.port) as main, Wire(source.port) as channel:
+        for wire in (main, channel):
+            wire.call("DEBUG", "MARK-INTERNAL-CLIENT")
+        main.call("CLUSTER", "SYNCSLOTS", "CONF", "NODE-ID", nodes.id_of(nodes[1]))
+        assert main.call("CLUSTER", "SYNCSLOTS", "SYNC", "1" * 40, "0", "0").value == b"RDBCHANNELSYNCSLOTS"
+        assert channel.call("CLUSTER", "SYNCSLOTS", "RDBCHANNEL", "1" * 40).value == b"SLOTSSNAPSHOT"
+        main.send("CLUSTER", "SYNCSLOTS", "ACK", "wait-stream-eof", "0")
+        assert plain(main.read(20)) == [b"CLUSTER", b"SYNCSLOTS", b"STREAM-EOF"]
+    source.must("CLUSTER", "MIGRATION", "CANCEL", "ALL")
+    assert source.call("SET", f"{TAG}large", "v").value == b"OK"
+    wait_until(lambda: source.call("SAVE").value == b"OK", "the child is gone")
+
+
 def test_slots_that_have_left_are_deleted_before_they_come_back(new_node: NewNode) -> None:
     nodes = start_cluster(new_node, ("streamd", "streamd"))
     source, target = nodes

@@ -1,6 +1,6 @@
 """Handover: this node as the source of an atomic slot migration.
 
-The node that gets the slots opens two connections. On the second one a forked child writes the keys of the slots (slot_snapshot.py). On the first
+The node that gets the slots opens two connections. On the second one a forked child writes the keys of the slots (slot_snapshot.pyx). On the first
 one every later change of them follows (`SlotFlow`), from the moment of the fork on. When the other side has applied nearly all of that,
 writes are held back, and STREAM-EOF says that nothing will follow: it takes the slots, which this node learns on the bus.
 
@@ -150,16 +150,21 @@ class Handover:
         if self.task.has_ended or channel is None:
             return
         channel.is_held = False
-        if child.error:
+        if child.error and self._applied < 0:
             # Not at once: FLUSHALL kills the child before it ends the task itself.
             self._host.loop.call_soon(self._failed, f"RDB channel - Slots snapshot failed: {child.error}")
             return
-        self.task.state, self.task.channel_state = "send-stream", "completed"
+        self._snapshot_ends()
         if self._relay is not None:
             self._relay.when_done(lambda: self._end_channel(channel))
         else:
             self._end_channel(channel)
         self._host.loop.call_soon(self._hand_over_if_due)
+
+    def _snapshot_ends(self) -> None:
+        """The child has ended, or the other node has applied all that it writes: whichever this node learns first."""
+        if self.task.state == "send-bulk-and-stream":
+            self.task.state, self.task.channel_state = "send-stream", "completed"
 
     def channel_lost(self) -> None:
         """The other node has closed the second connection.
@@ -191,6 +196,7 @@ class Handover:
         self._heard_at = time.monotonic()
         if self._applied < 0:
             self._loaded_at = self._heard_at
+            self._snapshot_ends()
         self._applied = applied
         self._host.loop.call_soon(self._hand_over_if_due)
 
@@ -250,7 +256,7 @@ class Handover:
             self._is_paused = False
             self.task.pause_ms = int((time.monotonic() - self._paused_at) * 1000)
             self._pause.end(PAUSE)
-        if self._child is not None:
+        if self._child is not None and self.task.state != "completed":  # then it is about to end by itself
             self._persistence.children.kill()
         if self._relay is not None:
             self._relay.close()

@@ -65,5 +65,6 @@ cdef class RdbWriter:
     cdef int put_shard(self, Database db, Py_ssize_t number, long long now_ms) except -1
     cdef int put_key(self, Database db, KeyRecord *record, long long now_ms) except -1
     cdef int put_end(self) except -1
+    cpdef bytes payload(self, object value)
     cdef bytes finish_payload(self)
     cdef void shrink(self) noexcept

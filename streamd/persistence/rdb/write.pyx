@@ -290,7 +290,7 @@ cdef class RdbWriter:
 
     # --- Payloads -----------------------------------------------------------------------------------------------------
 
-    def payload(self, value):
+    cpdef bytes payload(self, value):
         """The payload of DUMP for a value. O(bytes). A writer without a sink may write any number of them."""
         cdef ValueType type = type_at(number_of(value))
         self.used = 0
