@@ -29,9 +29,13 @@ class ReplacedFiles(NamedTuple):
     descriptors: list[int]
 
     def free(self) -> None:
-        """Close them, by which the system deletes the files."""
-        for fd in self.descriptors:
-            os.close(fd)
+        """Close them, by which the system deletes the files: a run of numbers at a time, for which the interpreter's lock is given up once."""
+        first = 0
+        fds = sorted(self.descriptors)
+        for at in range(1, len(fds) + 1):
+            if at == len(fds) or fds[at] != fds[at - 1] + 1:
+                os.closerange(fds[first], fds[at - 1] + 1)
+                first = at
 
 
 class NodesFile:
