@@ -297,10 +297,11 @@ class Cluster(Capability):
         """Bring what the core knows of the data up to date."""
         local, following, config = self.core.local, self._following, self._config
         local.offset = self._replication.offset
-        local.is_link_up = following.is_link_up
-        heard_at = following.heard_at
-        local.silence_ms = self.now_ms if heard_at is None else int((time.monotonic() - heard_at) * 1000)
         local.key_count = len(self._db)
+        if self.core.state.myself.is_replica:
+            local.is_link_up = following.is_link_up
+            heard_at = following.heard_at
+            local.silence_ms = self.now_ms if heard_at is None else int((time.monotonic() - heard_at) * 1000)
         local.is_durable = config.min_replicas_durable > 0 or (config.appendonly and config.appendfsync == "always")
 
     def settle(self) -> None:
@@ -353,11 +354,12 @@ class Cluster(Capability):
         self.view_changed()
 
     def _tick(self) -> None:
-        # The cron calls this, so that the server wakes once for both. The timer fires while there is no cron, or only a slow one.
-        self._cancel_tick()
-        self._cancel_tick = self._host.call_later(1.5 * TICK_S, self._tick)
+        # The cron calls this, so that the server wakes once for both.
         self._ticked_at = time.monotonic()
-        if not self._host.is_cron_paused:
+        if self._config.hz < 1 / TICK_S:
+            self._cancel_tick()
+            self._cancel_tick = self._host.call_later(TICK_S, self._tick)
+        if not self._host.is_cron_paused and self.core.must_tick(self.now_ms):
             self._host.dispatcher.run_turn(self._tick_core)
 
     def _tick_core(self) -> None:
@@ -494,6 +496,10 @@ class Cluster(Capability):
     def _deliver(self, action: actions.Deliver) -> None:
         self._host.get(Hub).publish(action.channel, action.message, action.is_sharded)
 
+    def cron_while_busy(self, now_ms: int) -> None:
+        if time.monotonic() - self._ticked_at > TICK_S / 2:
+            self._tick()
+
     # --- Clients that wait ------------------------------------------------------------------------------------------------------
 
     def metric_samples(self) -> Iterable[tuple[Any, Any]]:
@@ -503,8 +509,7 @@ class Cluster(Capability):
         """Tick; redirect clients that wait for keys of slots that are no longer served here."""
         if self._due_sync:
             self._due_sync = not self._file.sync_later(self._sync_failed)
-        if time.monotonic() - self._ticked_at > TICK_S / 2:
-            self._tick()
+        self.cron_while_busy(now_ms)
         self._file.free_replaced()
         if not self._must_look_at_waits:
             return

@@ -5,7 +5,8 @@ A capability (users, publish/subscribe, client-side caching, persistence, ...) k
 and settings in its own room, and overrides the methods of this class that concern it. The core calls these methods and
 knows no capability by name; `serve/app.py` has the one list of them all, whose order is the order of the calls.
 
-    life        start, close; apply_settings after every change of a setting; cron `hz` times a second, each_second once
+    life        start, close; apply_settings after every change of a setting; `hz` times a second cron, or
+                cron_while_busy; each_second
     clients     client_connected, client_gone, client_reset
     requests    find_refusal, while one of the capability's bits is set; command_took for slow commands
     keys        data_dropped: all data was deleted on request; permissions_change; pause_ended; child_begins
@@ -62,6 +63,9 @@ cdef class Capability:
 
     def cron(self, long long now_ms):
         """Do a bounded amount of work, `hz` times a second. `now_ms` is Unix time."""
+
+    def cron_while_busy(self, long long now_ms):
+        """As `cron`, which is not called while a script runs for a long time."""
 
     def each_second(self, long long now_ms):
         """As `cron`, once a second."""

@@ -37,7 +37,7 @@ class Host:
     clients       all of them, by ID
     blocked       clients that wait for keys
     capabilities  in the order in which they are called
-    cron_steps    what those do that override `cron` and do not rest, in that order; `second_steps` likewise for `each_second`
+    cron_steps    what those do that override `cron` and do not rest, in that order; `busy_steps`, `second_steps` likewise
     memory_users  capabilities whose memory counts as used
     supervisor    is told of the life of the server's process
     is_embedded   whether the server runs inside another program
@@ -57,6 +57,7 @@ class Host:
         self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
         self.capabilities: list[Capability] = []
         self.cron_steps: list[Callable[[int], None]] = []
+        self.busy_steps: list[Callable[[int], None]] = []
         self.second_steps: list[Callable[[int], None]] = []
         self.memory_users: list[Capability] = []
         self.supervisor = Supervisor()
@@ -80,6 +81,7 @@ class Host:
             self.capabilities.append(capability)
         self.dispatcher.take_capabilities(self.capabilities)
         self._list_cron_steps()
+        self.busy_steps = [each.cron_while_busy for each in self.capabilities if overrides(each, "cron_while_busy")]
         self.second_steps = [each.each_second for each in self.capabilities if overrides(each, "each_second")]
         for capability in self.capabilities:
             capability.start()

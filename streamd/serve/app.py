@@ -205,7 +205,11 @@ class Server(Host):
         self.cron_loops += 1
         if self.config.watchdog_period:
             self.get(Process).beat()
-        if self.is_cron_paused or self.dispatcher.is_busy:
+        if self.is_cron_paused:
+            return
+        if self.dispatcher.is_busy:
+            for step in self.busy_steps:
+                step(self.dispatcher.unix_ms())
             return
         self._run_steps(is_second=self.cron_loops % self.config.hz == 0)
 

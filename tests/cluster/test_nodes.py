@@ -233,6 +233,21 @@ def test_a_frozen_primary_comes_back_as_a_replica(new_node: NewNode) -> None:
     nodes.wait()
 
 
+def test_a_node_takes_part_in_the_cluster_while_it_runs_a_script(new_node: NewNode) -> None:
+    node, other = start_cluster(new_node, ("streamd", "streamd"), busy_reply_threshold="1", cluster_node_timeout="1000")
+
+    def pings() -> int:
+        fields = dict(line.split(":") for line in other.call("CLUSTER", "INFO").value.decode().splitlines())
+        return int(fields["cluster_stats_messages_ping_received"])
+
+    with Wire(node.port) as wire:
+        wire.send("EVAL", "while true do end", "0")
+        wait_until(lambda: node.call("PING").value.startswith(b"BUSY"), "the script is slow")
+        before = pings()
+        wait_until(lambda: pings() > before + 2, "the node sends PINGs")
+        assert node.call("SCRIPT", "KILL").value == b"OK"
+
+
 def test_a_node_takes_part_in_the_cluster_when_it_has_loaded_its_files(new_node: NewNode) -> None:
     settings = {"appendonly": "yes", "cluster_node_timeout": "1000", "key_load_delay": "10000"}
     node, other = nodes = start_cluster(new_node, ("streamd", "redis"), **settings)

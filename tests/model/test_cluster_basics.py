@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from support.cluster.simulation import NODE_TIMEOUT_MS, SimulatedNode, Simulation
 
+from streamd.cluster.bus import actions
+from streamd.cluster.bus.packets import PacketType
 from streamd.cluster.bus.slots import SLOT_COUNT
 
 
@@ -35,6 +37,27 @@ def test_nodes_that_met_agree(simulation: Simulation) -> None:
     assert primaries(simulation) == [0, 1, 2]
     assert simulation.is_converged()
     check_all(simulation)
+
+
+def when_pings_leave(simulation: Simulation, node: SimulatedNode) -> list[float]:
+    sent: list[float] = []
+
+    def watch(sender: SimulatedNode, action: actions.Action | None) -> None:
+        if sender is node and isinstance(action, actions.Send) and action.packet[13] == PacketType.PING:
+            sent.append(simulation.now)
+
+    simulation.watchers.append(watch)
+    simulation.run(20 * NODE_TIMEOUT_MS)
+    return sent
+
+
+def test_pings_leave_together() -> None:
+    """So their answers come together, which a server reads in one turn."""
+    simulation = Simulation(seed=1)
+    simulation.start(primaries=8, replicas=0)
+    simulation.run(10 * NODE_TIMEOUT_MS)
+    sent = when_pings_leave(simulation, simulation.nodes[0])
+    assert len(sent) > 3 * len(set(sent))
 
 
 def test_a_replica_takes_the_place_of_a_primary_that_dies(simulation: Simulation) -> None:

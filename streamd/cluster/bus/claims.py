@@ -32,6 +32,11 @@ class Claims:
         self._lost = 0  # slots whose keys are to be deleted
         self._lost_ms = 0  # when the last one was lost
 
+    @property
+    def has_lost_slots(self) -> bool:
+        """Whether keys are to be deleted later."""
+        return self._lost != 0
+
     # --- Roles -----------------------------------------------------------------------------------------------------------
 
     def read_role(self, sender: Node, header: Header) -> None:

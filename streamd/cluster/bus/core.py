@@ -151,9 +151,20 @@ class ClusterCore:
 
     # --- Time and links ------------------------------------------------------------------------------------------------
 
+    def must_tick(self, now_ms: int) -> bool:
+        """Whether `tick` has anything to do. Of a primary that knows few nodes, most have not. O(known nodes)."""
+        self._advance(now_ms)
+        state = self.state
+        if state.myself.is_replica or state.must_judge or not state.is_ok or 0 < state.sync_due_ms <= state.now_ms:
+            return True
+        if self.role.hand_over is not None or self.claims.has_lost_slots or self.failures.suspects:
+            return True
+        return self.gossiping.is_due()
+
     def tick(self, now_ms: int) -> None:
         """Everything that time alone causes; to be called every 100 ms. O(known nodes)."""
-        self._advance(now_ms)
+        if not self.must_tick(now_ms):
+            return
         if 0 < self.state.sync_due_ms <= self.state.now_ms:
             self.state.sync_due_ms = 0
             self.outbox.do(Sync())

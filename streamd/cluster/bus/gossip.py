@@ -24,6 +24,15 @@ _REPORT_EVERY_MS = 1000
 _ANNOUNCE_EVERY_MS = 20
 """How often slots are announced that come here one after the other."""
 
+_CHOOSE_EVERY_MS = 1000
+"""How often the node that was not heard of for the longest time among some gets a PING, if nodes get one less often than that."""
+
+_TOGETHER_MS = 200
+"""By how much a PING may be early if another one is due: packets that come together cost far less than one by one."""
+
+_ACTIVE = Flag.HANDSHAKE | Flag.NOADDR | Flag.PFAIL | Flag.FAIL | Flag.MEET
+"""Something may have to be done about a node with one of these at any time."""
+
 _FUTURE_MS = 500  # by how much the clock of another node may be ahead
 
 _COPIED_FLAGS = (
@@ -40,7 +49,7 @@ class Gossiping:
         self._outbox = outbox
         self._links = links
         self._failures = failures
-        self._ticks = 0
+        self._chosen_ms = state.now_ms  # when a node was last chosen for a PING
         self._reported_ms = 0
         self._announced_ms = 0  # when slots were last announced
         self._must_announce = False
@@ -157,19 +166,43 @@ class Gossiping:
 
     # --- The schedule ----------------------------------------------------------------------------------------------------
 
+    def is_due(self) -> bool:
+        """Whether a PING is due, or a node owes an answer, has no link, or is not known well yet."""
+        state = self._state
+        interval_ms = self._interval_ms()
+        if state.now_ms - self._chosen_ms >= _CHOOSE_EVERY_MS < interval_ms:
+            return True
+        due_ms = state.now_ms - interval_ms
+        for node in state.nodes.values():
+            if (
+                node.pong_received_ms < due_ms or node.ping_sent_ms or node.link is None or node.flags & _ACTIVE
+            ) and not node.flags & Flag.MYSELF:
+                return True
+        return False
+
+    def _interval_ms(self) -> int:
+        """A node whose last PONG is older gets a PING."""
+        options = self._state.options
+        return options.ping_interval_ms or options.node_timeout_ms // 2
+
     def tick(self) -> None:
         """Send the PINGs that are due."""
-        self._ticks += 1
-        if self._ticks % 10 == 0:
+        state, interval_ms = self._state, self._interval_ms()
+        if state.now_ms - self._chosen_ms >= _CHOOSE_EVERY_MS < interval_ms:
+            self._chosen_ms = state.now_ms
             self._ping_oldest_of_some()
-        state = self._state
-        interval_ms = state.options.ping_interval_ms or state.options.node_timeout_ms // 2
         due_ms = state.now_ms - interval_ms
-        for node in [*state.nodes.values()]:
-            if node.pong_received_ms >= due_ms or node.ping_sent_ms or node.link is None:
-                continue
-            if not node.flags & (Flag.MYSELF | Flag.HANDSHAKE | Flag.NOADDR):
-                self.send(node.link, PacketType.PING)
+        unsuitable = Flag.MYSELF | Flag.HANDSHAKE | Flag.NOADDR
+        free = [
+            (node.pong_received_ms, link)
+            for node in state.nodes.values()
+            if (link := node.link) is not None and not node.ping_sent_ms and not node.flags & unsuitable
+        ]
+        if any(answered_ms < due_ms for answered_ms, _ in free):
+            due_ms += min(_TOGETHER_MS, interval_ms // 5)
+        for answered_ms, link in free:
+            if answered_ms < due_ms:
+                self.send(link, PacketType.PING)
 
     def _ping_oldest_of_some(self) -> None:
         """Ping one of five nodes picked at random: the one whose last PONG is the oldest."""
