@@ -7,6 +7,7 @@ import logging
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
+from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, PayloadReader
 from streamd.persistence.rdb.write import RdbWriter
@@ -23,6 +24,10 @@ class Payloads(Capability):
         self._host = host
         self._writer: RdbWriter | None = None  # both know the settings, and are made again when these change
         self._reader: PayloadReader | None = None
+
+    def start(self) -> None:
+        if self._host.config.cluster_enabled:
+            crc64(b"")  # loads its library now, not while the first MIGRATE holds up both nodes
 
     def apply_settings(self) -> None:
         self._writer = self._reader = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
-from support.cluster.nodes import Nodes, start_cluster
+from support.cluster.nodes import Nodes, start_cluster, start_cluster_node
 from support.replicas.nodes import Node, wait_until
 from support.wire import Wire
 
@@ -231,6 +233,13 @@ def test_a_frozen_primary_comes_back_as_a_replica(new_node: NewNode) -> None:
     old.thaw()
     wait_until(lambda: old.info().get("role") == "slave", "the old primary follows the new one")
     nodes.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_first_migrate_need_not_load_a_library(new_node: NewNode) -> None:
+    """It would hold up both nodes for that time, some milliseconds."""
+    node = start_cluster_node(new_node, "streamd")
+    assert "anycrc" in Path(f"/proc/{node.info('server')['process_id']}/maps").read_text()
 
 
 def test_a_node_takes_part_in_the_cluster_while_it_runs_a_script(new_node: NewNode) -> None:
