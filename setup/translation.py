@@ -5,12 +5,16 @@ of which nine in ten are not called there. A Translator reads all declarations; 
 that is forked from this state, without the functions that it does not call. This takes half of the compiler's time.
 
 It reaches into the compiler, of which no release promises the inside: who uses it translates as usual where it fails.
+
+`python setup/translation.py FILE...` translates files and prints what the compiler says, for .ci/checks.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,6 +39,7 @@ class Translator:
         self.context = Context.from_options(self.options())
         Errors.init_thread()
         Errors.reset()
+        Errors.open_listing_file(None)  # errors of declarations are printed
         for path in declarations:
             self.context.find_module(name_of(path))
 
@@ -157,3 +162,10 @@ class Unused(VisitorTransform):
 
     def visit_CFuncDefNode(self, node: Node) -> Node | None:
         return node if node in self.kept else None
+
+
+if __name__ == "__main__":
+    gc.disable()
+    translator = Translator({}, sorted(Path().glob("streamd/**/*.pxd")))
+    translated = [translator.translate(source) for source in sys.argv[1:]]
+    sys.exit(not all(translated))

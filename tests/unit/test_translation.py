@@ -92,6 +92,20 @@ def test_a_module_with_an_error_is_reported_and_others_are_translated(translated
     assert "wrong.pyx:1" in errors
 
 
+def test_as_a_program_it_prints_what_is_wrong_in_declarations_and_modules(tmp_path):
+    (tmp_path / "streamd").mkdir()
+    for name, text in (
+        ("low.pxd", "cdef broken(:\n"),
+        ("high.pyx", "cdef void high() nogil:\n    with gil:\n        raise ValueError\n"),
+    ):
+        (tmp_path / "streamd" / name).write_text(text)
+    command = [sys.executable, str(SETUP / "translation.py"), "streamd/high.pyx"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "low.pxd:1" in done.stderr
+    assert "performance hint: streamd/high.pyx:1" in done.stderr
+
+
 def test_no_declaration_that_the_compiler_finds_is_missing_among_the_dependencies(monkeypatch):
     monkeypatch.syspath_prepend(str(SETUP))
     dependencies = importlib.import_module("dependencies")
