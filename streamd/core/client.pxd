@@ -165,6 +165,7 @@ cdef class Client:
     cdef str _local_address
 
     cdef int received(self, const char *data, Py_ssize_t size, bytes source) except -1
+    cdef int received_in_place(self, Py_ssize_t there, const char *data, Py_ssize_t size) except -1
     # A thread may collect a long argument, rather than have it received:
     cdef bint awaits_argument(self, Py_ssize_t size, Py_ssize_t collected, Py_ssize_t more) except -1
     cdef int received_argument(self, bytes arg) except -1                       # one that it awaits

@@ -252,6 +252,15 @@ cdef class Client:
         count_input(self, size)
         return process_input(self, data, size, source)
 
+    cdef int received_in_place(self, Py_ssize_t there, const char *data, Py_ssize_t size) except -1:
+        """`there` bytes were received in the place of the parser, `size` more behind them."""
+        count_input(self, there + size)
+        self.parser.partial_size += there
+        if size:
+            return process_input(self, data, size, None)
+        count_waiting(self)
+        return self.host.process(self)      # for the limit
+
     cdef bint awaits_argument(self, Py_ssize_t size, Py_ssize_t collected, Py_ssize_t more) except -1:
         """A thread has collected so much of an argument of `size` bytes, `more` of it since the last time.
 

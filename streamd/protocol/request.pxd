@@ -38,6 +38,7 @@ cdef class RequestParser:
     cpdef int feed(self, bytes data) except -1
     cdef int feed_in_place(self, const char *p, Py_ssize_t n) except -1     # until `leave`, p must stay as it is
     cdef int leave(self) except -1          # the memory of feed_in_place is needed for something else
+    cdef Py_ssize_t place(self, char **place) except -1     # for more of a long argument; 0: it is fed as all input is
     cdef bint awaits(self, Py_ssize_t n, Py_ssize_t received) noexcept      # an argument that is collected elsewhere
     cdef void adopt(self, bytes arg) noexcept       # it is complete, but for its line end
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
@@ -56,6 +57,7 @@ cdef class RequestParser:
     cdef int read_count(self) except -1
     cdef bint read_bulk_len(self) except -1
     cdef bint read_partial(self) except -1
+    cdef int widen(self, Py_ssize_t more) except -1
     cdef int read_plain_arguments(self) except -1
     cdef int add(self, PyObject *arg) except -1
     cdef list read_inline(self)

@@ -17,10 +17,11 @@ without this reply and without unsent replies (a web browser was tricked into ta
 The bytes are parsed in place, in the object that was fed, or in memory that is lent from `feed_in_place` to `leave`;
 only an unfinished rest is copied, to the parser's own buffer. Arguments are finished one by one and kept between
 calls, so no byte is read again when more arrive. A long, incomplete argument is collected in its own final object
-(`partial`), which grows with the bytes actually received; or a thread collects it, and hands it over (`awaits`,
-`adopt`). So time is linear in the bytes fed, however they are split,
-and memory is bounded by about twice the bytes received: announced sizes reserve nothing. A limit on the query buffer
-must check `buffered` and `pending_args_size`. An idle parser, which has no unfinished request, holds no memory.
+(`partial`), which grows with the bytes actually received, and may be received there (`place`); or a thread collects it,
+and hands it over (`awaits`, `adopt`). So time is linear in the bytes fed, however they are split, and memory in use is
+bounded by about twice the bytes received: announced sizes reserve at most FIRST_ROOM, which the system provides as it
+is used. A limit on the query buffer must check `buffered` and `pending_args_size`. An idle parser, which has no
+unfinished request, holds no memory.
 
 Invariants: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is
 NULL or the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
@@ -64,6 +65,7 @@ cdef enum:
     STRANGER_COUNT = 10             # arguments, before authentication
     STRANGER_BULK = 16384           # bytes of an argument, before authentication
     LONG_BULK = 32768               # an incomplete argument of at least this size is collected in its own object
+    FIRST_ROOM = 1 << 20            # bytes of such an object at first: what it grows to may be copied
     MIN_BUFFER = 256
     MAX_SIZED_LIST = 64             # a longer list of arguments grows as they arrive
     MORE = 2                        # result of read_count: more bytes are needed
@@ -234,6 +236,17 @@ cdef class RequestParser:
             return self.keep()
         return 0
 
+    cdef Py_ssize_t place(self, char **place) except -1:
+        """Where more of a long, partly received argument may be written, and how much; `partial_size` grows by that.
+
+        0: it is to be fed, as all other input.
+        """
+        if self.partial is NULL or self.input is not NULL or self.partial_size == self.bulk_len:
+            return 0
+        self.widen(1)
+        place[0] = bytes_data(self.partial) + self.partial_size
+        return bytes_size(self.partial) - self.partial_size
+
     cdef bint awaits(self, Py_ssize_t n, Py_ssize_t received) noexcept:
         """Whether what comes next is a long argument of n bytes, of which nothing has been fed.
 
@@ -286,7 +299,7 @@ cdef class RequestParser:
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t room = max(2 * unread, <Py_ssize_t>MIN_BUFFER)
         cdef char *block
-        self.count(self.args_size + self.away + (0 if self.partial is NULL else bytes_size(self.partial)))
+        self.count(self.args_size + self.partial_size + self.away)
         if unread == 0:
             self.drop_input()
             return 0
@@ -548,14 +561,9 @@ cdef class RequestParser:
         if self.partial is NULL:
             if self.bulk_len < LONG_BULK or unread < LONG_BULK // 2:
                 return False
-            self.partial = new_bytes(NULL, min(self.bulk_len, 2 * unread))
+            self.partial = new_bytes(NULL, min(self.bulk_len, max(2 * unread, <Py_ssize_t>FIRST_ROOM)))
         taken = min(unread, self.bulk_len - self.partial_size)
-        if taken > bytes_size(self.partial) - self.partial_size:
-            try:
-                resize_bytes(&self.partial, min(self.bulk_len, 2 * (self.partial_size + taken)))
-            except MemoryError:
-                self.reset()
-                raise
+        self.widen(taken)
         if taken:
             memcpy(bytes_data(self.partial) + self.partial_size, self.input + self.pos, <size_t>taken)
             self.partial_size += taken
@@ -570,6 +578,16 @@ cdef class RequestParser:
         self.bulk_len = -1
         self.add(arg)
         return True
+
+    cdef int widen(self, Py_ssize_t more) except -1:
+        """Make room for more of an incomplete argument."""
+        if more > bytes_size(self.partial) - self.partial_size:
+            try:
+                resize_bytes(&self.partial, min(self.bulk_len, 2 * (self.partial_size + more)))
+            except MemoryError:
+                self.reset()
+                raise
+        return 0
 
     cdef list read_inline(self):
         """Read a line that does not start with `*`: an inline command."""
@@ -625,11 +643,10 @@ cdef class RequestParser:
 
     cdef Py_ssize_t memory(self) noexcept:
         """Approximate bytes of memory held, without the parser itself; malloc's overhead is an estimate."""
-        cdef Py_ssize_t held = self.capacity + self.args_size + self.away + self.filled * BYTES_OVERHEAD
+        cdef Py_ssize_t held = self.capacity + self.args_size + self.partial_size + self.away
+        held += self.filled * BYTES_OVERHEAD
         if self.source is not None:
             held += PyBytes_GET_SIZE(self.source)
-        if self.partial is not NULL:
-            held += bytes_size(self.partial)
         return held
 
     cdef Py_ssize_t unread(self) noexcept:

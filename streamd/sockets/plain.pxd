@@ -16,6 +16,7 @@ cdef class SocketTransport(Watched):
     cdef bint is_lost           # the client has been, or will be, told that the connection is lost
 
     cdef int receive(self) except -1
+    cdef ssize_t receive_long(self, char *place, ssize_t room) except -2
     cdef int send_unsent(self) except -1
     cdef int follow_reading(self) except -1
     cdef int end(self, object error) except -1

@@ -8,6 +8,7 @@ transport asks for WRITABLE, until all of it is sent.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
+from posix.uio cimport iovec, readv
 
 import errno as errors
 import logging
@@ -65,10 +66,17 @@ cdef class SocketTransport(Watched):
         return 0
 
     cdef int receive(self) except -1:
-        cdef ssize_t size = c_recv(self.fd, self.poller.input, INPUT_SIZE, 0)
+        cdef char *place
+        cdef ssize_t size, room = self.client.parser.place(&place)
+        if room:
+            size = self.receive_long(place, room)
+        else:
+            size = c_recv(self.fd, self.poller.input, INPUT_SIZE, 0)
+            if size > 0:
+                self.client.received(self.poller.input, size, None)
         if size > 0:
-            self.client.received(self.poller.input, size, None)
-        elif size == 0:
+            return 0
+        if size == 0:
             self.is_at_end = True
             self.watch(self.wanted & ~READABLE)
             if not self.client.eof_received():
@@ -76,6 +84,17 @@ cdef class SocketTransport(Watched):
         elif errno != EAGAIN and errno != EINTR:
             self.end(OSError(errno, os.strerror(errno)))
         return 0
+
+    cdef ssize_t receive_long(self, char *place, ssize_t room) except -2:
+        """Receive more of a long argument in its place, and what comes behind it. Returns as recv."""
+        cdef iovec[2] parts
+        cdef ssize_t size
+        parts[0].iov_base, parts[0].iov_len = place, <size_t>room
+        parts[1].iov_base, parts[1].iov_len = self.poller.input, INPUT_SIZE
+        size = readv(self.fd, parts, 2)
+        if size > 0:
+            self.client.received_in_place(min(size, room), self.poller.input, max(0, size - room))
+        return size
 
     cdef int send_unsent(self) except -1:
         cdef ssize_t sent = c_send(self.fd, <char *>self.unsent, <size_t>len(self.unsent), SEND_FLAGS)
