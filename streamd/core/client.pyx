@@ -459,11 +459,15 @@ cdef class Client:
         """It has asked for the replication stream: it gets no other commands' replies, and has its own output limit."""
         self.host.replica_count += 1
         self.change_state(REPLICA, True)
-        if self.sender is not None:
-            self.sender.come_home()     # a child process may write to its descriptor
+        self.come_home()        # a child process may write to its descriptor
         self.reply_mode = REPLY_LAST
         self.output_class = CLASS_REPLICA
         self.limit_output()
+
+    def come_home(self):
+        """From now on the loop's thread serves it, and its descriptor may be used."""
+        if self.sender is not None:
+            self.sender.come_home()
 
     cdef int limit_output(self) except -1:
         """Apply the hard limit of the client's class to replies while they are written."""

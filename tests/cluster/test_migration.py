@@ -335,6 +335,16 @@ def test_the_source_hands_over_as_soon_as_the_target_has_the_snapshot(new_node: 
     wait_until(lambda: source.call("SAVE").value == b"OK", "the child is gone")
 
 
+def test_the_connections_of_a_migration_are_on_threads(new_node: NewNode) -> None:
+    """The one for the snapshot leaves its thread, since a child writes to it."""
+    source, target = start_cluster(new_node, ("streamd", "streamd"), io_threads="4")
+    for number in range(100):
+        source.must("SET", f"{TAG}{number}", "v" * 10_000)
+    task = begin(target, 0, 999)
+    wait_until(lambda: is_completed(source, target, task), "the migration is completed")
+    assert target.must("GET", f"{TAG}99").value == b"v" * 10_000
+
+
 def test_slots_that_have_left_are_deleted_before_they_come_back(new_node: NewNode) -> None:
     nodes = start_cluster(new_node, ("streamd", "streamd"))
     source, target = nodes

@@ -115,6 +115,7 @@ class Handover:
 
     def _begin(self, channel: Client) -> None:
         task, db = self.task, self._host.databases[0]
+        channel.come_home()
         fd = channel.fileno
         if not channel.is_plain:
             self._relay = SocketRelay(channel, self._host.loop)
