@@ -497,7 +497,7 @@ class Cluster(Capability):
         self._host.get(Hub).publish(action.channel, action.message, action.is_sharded)
 
     def cron_while_busy(self, now_ms: int) -> None:
-        if time.monotonic() - self._ticked_at > TICK_S / 2:
+        if self.is_on and time.monotonic() - self._ticked_at > TICK_S / 2:
             self._tick()
 
     # --- Clients that wait ------------------------------------------------------------------------------------------------------
