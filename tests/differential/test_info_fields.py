@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +12,10 @@ from support.compare.observing import command_counts, info_fields, same_story
 from support.servers import Server, eventually
 from support.wire import Wire
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif("STREAMD_TEST_IO_THREADS" in os.environ, reason="the real Redis has no threads"),
+]
 
 StartServer = Callable[..., Server]
 
