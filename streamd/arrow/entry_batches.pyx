@@ -12,7 +12,9 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy
 from streamd.arrow.memory cimport Bytes, add_bytes, reserve
-from streamd.arrow.column_views cimport ArrowArray, ArrowSchema, ListView, View, list_start, look_at, look_at_list, start_of
+from streamd.arrow.column_views cimport (
+    ArrowArray, ArrowSchema, ListView, View, list_start, look_at, look_at_list, start_of,
+)
 from streamd.heap cimport free
 from streamd.numbers cimport LINE_ROOM, put_header
 from streamd.packed_entries cimport PackedEntries, PackedRow

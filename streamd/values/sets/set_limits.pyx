@@ -23,7 +23,10 @@ declare(
         "set-max-listpack-entries", MAX_MEMBERS, apply="refresh",
         doc="A set of more members, not all of them integers, is a hash table; up to that it is one listpack.",
     ),
-    integer("set-max-listpack-value", MAX_BYTES, apply="refresh", doc="In bytes; a set with a longer member is a hash table, too."),
+    integer(
+        "set-max-listpack-value", MAX_BYTES, apply="refresh",
+        doc="In bytes; a set with a longer member is a hash table, too.",
+    ),
 )  # fmt: skip
 
 
