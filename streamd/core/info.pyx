@@ -12,8 +12,8 @@
         "commandstats": (Lines("commands", lambda self: self.command_lines()),),        any number of lines
     }
 
-observe/info_report.py combines the sections of all capabilities, in Redis's order. A value is an integer (a bool is 0 or
-1), a float, shown with two decimals, or a text. Names of `Fields` may be followed by how a number is shown:
+observe/info_report.py combines the sections of all capabilities, in Redis's order. A value is an integer (a bool is 0
+or 1), a float, shown with two decimals, or a text. Names of `Fields` may be followed by how a number is shown:
 
     used_memory_peak_perc:percent       with two decimals and a percent sign
     used_cpu_sys:us                     microseconds, as seconds with six decimals
