@@ -338,6 +338,9 @@ class Primary(Capability):
 
     def _begin_if_due(self) -> None:
         """Begin a snapshot for those who wait for one, unless a child is running or it is too early."""
+        for each in list(self.replicas.values()):
+            if each.has_lost_main and each.state is ReplicaState.WAIT_START:
+                each.close()
         waiting = [each for each in self.replicas.values() if each.state is ReplicaState.WAIT_START]
         if not waiting or self._persistence.children.current is not None or self._host.is_loading:
             return

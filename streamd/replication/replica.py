@@ -101,6 +101,11 @@ class Replica:
         return not (self.is_rdb_only or self.is_rdb_channel)
 
     @property
+    def has_lost_main(self) -> bool:
+        """Whether the connection is closed on which the stream would follow its snapshot."""
+        return self.main is not None and self.main.client.transport is None
+
+    @property
     def is_online(self) -> bool:
         return self.state is ReplicaState.ONLINE
 

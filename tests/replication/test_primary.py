@@ -21,7 +21,7 @@ from support.files.rdb import load
 from support.replicas.nodes import DEADLINE_S, Node, Proxy, assert_same_state, wait_in_sync, wait_until
 from support.replicas.raw_replica import FullSync, RawReplica, parse_stream
 from support.servers import find_oracle
-from support.wire import Reply, Wire, encode_request
+from support.wire import ConnectionClosed, Reply, Wire, encode_request
 
 from streamd.keyspace.database import Database
 
@@ -410,6 +410,21 @@ def test_a_main_connection_that_is_lost_takes_its_channel_with_it(primary: Node,
     wait_until(lambda: primary.info()["connected_slaves"] == "0", "no replicas")
     refused = channel.ask("REPLCONF", "main-ch-client-id", main.listening_port)
     assert refused.startswith(b"-ERR Unrecognized RDB client id")
+
+
+def test_a_channel_whose_main_connection_is_lost_gets_no_snapshot(new_node: NewNode) -> None:
+    primary, other = new_node("streamd"), new_node("streamd")
+    with RawReplica(primary) as main, RawReplica(primary) as channel:
+        main.introduce("eof", "psync2", "rdb-channel-repl")
+        number = main.psync().split()[1]
+        assert channel.ask("REPLCONF", "rdb-only", 1, "rdb-channel", 1, "main-ch-client-id", number) == b"+OK"
+        main.close()
+        wait_until(lambda: primary.info()["connected_slaves"] == "0", "no replicas")
+        with pytest.raises(ConnectionClosed, match="before the end"):
+            channel.psync()
+    other.must("SET", "k", "v")
+    primary.follow(other)  # no place in its own stream is kept for anybody
+    wait_until(lambda: primary.call("GET", "k").value == b"v", "it has the data of the other server")
 
 
 @pytest.mark.parametrize("side", ["primary", "replica"])
