@@ -162,6 +162,23 @@ def test_a_reader_that_waited_gets_no_entry_that_is_not_confirmed(
         assert b"v" in repr(settled(replica, reader)).encode()
 
 
+def test_readers_of_a_long_entry_get_it_when_it_is_confirmed(primary: Node, replica: DurableReplica) -> None:
+    """Their replies are equal, and long enough to be shared: they are held all the same."""
+    value = "v" * 10_000
+    with primary.connect() as first, primary.connect() as second, primary.connect() as writer:
+        writer.send("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        settled(replica, writer)
+        for reader in (first, second):
+            reader.send("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
+        wait_until(lambda: primary.info("clients")["blocked_clients"] == "2", "clients that wait")
+        writer.send("XADD", "s", "1-1", "f", value)
+        wait_held(primary, 3)
+        assert not first.has_input()
+        assert not second.has_input()
+        assert settled(replica, first) == second.read()
+        assert settled(replica, writer).value == b"1-1"
+
+
 @pytest.mark.parametrize("end", ["its time", "CLIENT UNBLOCK"])
 def test_a_reader_that_waited_in_vain_does_not_report_a_deletion(
     primary: Node, replica: DurableReplica, end: str
