@@ -412,19 +412,30 @@ def test_a_main_connection_that_is_lost_takes_its_channel_with_it(primary: Node,
     assert refused.startswith(b"-ERR Unrecognized RDB client id")
 
 
-def test_a_channel_whose_main_connection_is_lost_gets_no_snapshot(new_node: NewNode) -> None:
-    primary, other = new_node("streamd"), new_node("streamd")
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_channel_whose_main_connection_is_lost_gets_no_snapshot(new_node: NewNode, waits: bool) -> None:
+    """Before the channel asks for the snapshot, or while it waits for its beginning."""
+    primary, other = new_node("streamd", repl_diskless_sync_delay="1"), new_node("streamd")
     with RawReplica(primary) as main, RawReplica(primary) as channel:
         main.introduce("eof", "psync2", "rdb-channel-repl")
         number = main.psync().split()[1]
         assert channel.ask("REPLCONF", "rdb-only", 1, "rdb-channel", 1, "main-ch-client-id", number) == b"+OK"
+        if waits:
+            channel.send("PSYNC", "?", -1)
+            wait_until(lambda: "requested by replica" in primary.log(), "it has asked")
         main.close()
-        wait_until(lambda: primary.info()["connected_slaves"] == "0", "no replicas")
+        wait_until(lambda: not is_client(primary, number), "the main connection is closed")
+        if not waits:
+            channel.send("PSYNC", "?", -1)
         with pytest.raises(ConnectionClosed, match="before the end"):
-            channel.psync()
+            channel.read_line()
     other.must("SET", "k", "v")
     primary.follow(other)  # no place in its own stream is kept for anybody
     wait_until(lambda: primary.call("GET", "k").value == b"v", "it has the data of the other server")
+
+
+def is_client(node: Node, number: bytes) -> bool:
+    return node.call("CLIENT", "LIST", "ID", number).value != b""
 
 
 @pytest.mark.parametrize("side", ["primary", "replica"])
