@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.servers import Server
+from support.wire import Wire
 
 
 @pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real)])
@@ -15,6 +16,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with running.connect() as wire:
         assert wire.call("FLUSHALL").value == b"OK"
     return running
+
+
+@pytest.fixture
+def wire(server: Server) -> Iterator[Wire]:
+    """A connection to the server of a file of tests, which is empty."""
+    with server.connect() as made:
+        made.call("FLUSHALL")
+        yield made
 
 
 @pytest.fixture(params=[None, 2, 3], ids=["default", "RESP2", "RESP3"])

@@ -27,13 +27,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     running.end()
 
 
-@pytest.fixture
-def wire(server: Server) -> Iterator[Wire]:
-    with server.connect() as made:
-        made.call("FLUSHALL")
-        yield made
-
-
 def number_from(wire: Wire, section: str, field: str) -> int:
     found = re.search(rb"\b%b:(\d+)" % field.encode(), wire.call("INFO", section).value)
     assert found is not None

@@ -29,13 +29,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     running.end()
 
 
-@pytest.fixture
-def wire(server: Server) -> Iterator[Wire]:
-    with server.connect() as made:
-        made.call("FLUSHALL")
-        yield made
-
-
 def request(*words: Argument) -> bytes:
     return encode_request(words)
 
